@@ -1,11 +1,13 @@
-//! On-demand requests that reach pollers: changed periods of polls, and rules about polled values.
+//! On-demand requests that reach pollers and feeds: changed periods of polls, rules about polled values, and flushes.
 
 use crate::command::poll_devices::{Exporter, POWER, Snmpd, last, poller, rows};
-use crate::common::programs::{Server, get, until};
+use crate::common::programs::{Running, Server, get, program, until};
 use crate::common::up::jobmeter;
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -106,4 +108,52 @@ fn a_rule_about_a_polled_value_promotes_on_the_node_that_the_device_feeds() {
     assert_eq!((text("origin"), text("created_by")), ("rule", "rule hungry"));
     assert_eq!(marks(&server.url, "node-1"), ["promoted memory_.*"]);
     assert_eq!(running.end(), 0, "{}", running.errors());
+}
+
+#[test]
+fn a_flush_stores_the_samples_that_a_feed_keeps() {
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mapping = files.path().join("mapping.yaml");
+    fs::write(&mapping, "node-7: [w-port0]\n").unwrap();
+    let server = Server::start(data.path(), &[]);
+    let url = &*server.url;
+    let mut command = Command::new(program("jobmeter"));
+    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_SPOOL", files.path().join("s"));
+    command.args(["feed", "wattmetre", "--id", "w", "--server", url, "--mapping"]);
+    command.arg(&mapping).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut feed = Running::start(&mut command);
+    let mut input = feed.child.stdin.take().unwrap();
+    // 10 lines per second, whose power is their number.
+    let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut lines = (0_u64..).map(|number| {
+        let (second, part) = (begin + number / 10, number % 10);
+        format!("0,0,{second}.{part}05,OK,{number},{number}\n")
+    });
+    let mut write = |count: usize| {
+        for line in lines.by_ref().take(count) {
+            input.write_all(line.as_bytes()).unwrap();
+        }
+    };
+    let stored = |port: &str| {
+        let powers = format!(
+            "SELECT value FROM metrics WHERE device_id = '{port}' AND metric_id = 'wattmetre_power_watt'"
+        );
+        rows(url, &powers).len()
+    };
+    write(40);
+    until("means of seconds", LIMIT, || (stored("w-port1") == 3).then_some(()));
+    let flush = ["flush", "--nodes", "node-7", "--source", "wattmetre"];
+    let (code, out, errors) = jobmeter(url, &flush);
+    assert_eq!((code, &*out), (0, "flush 1 is requested, for 1 port\n"), "{errors}");
+    until("each sample", LIMIT, || (stored("w-port0") == 3 + 40).then_some(()));
+    // Another flush stores only later samples.
+    write(10);
+    assert_eq!(jobmeter(url, &flush).0, 0);
+    until("the later samples", LIMIT, || (stored("w-port0") == 4 + 50).then_some(()));
+    assert_eq!(stored("w-port1"), 4);
+    assert!(marks(url, "node-7").iter().any(|mark| mark == "flushed wattmetre"));
+    let (code, _, errors) = jobmeter(url, &["flush", "--nodes", "nosuch", "--source", "wattmetre"]);
+    assert_eq!(code, 1, "{errors}");
+    drop(input);
+    assert!(feed.child.wait().unwrap().success(), "{}", feed.errors());
 }

@@ -185,10 +185,10 @@ pub struct ChangeReceipt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlushNow {
-    /// The nodes: `dahu-[1-32],x[01-04],gpu-*`.
+    /// The nodes; of `wattmetre` the ports, or the nodes that they feed: `dahu-[1-32],x[01-04],gpu-*`.
     #[schemars(length(min = 1, max = 16384))]
     pub nodes: String,
-    /// The source to flush.
+    /// The source to flush; `wattmetre`: the samples that feeds of wattmeters keep.
     #[schemars(regex(pattern = WORD))]
     pub source: String,
 }
@@ -329,7 +329,7 @@ pub struct PollerRejection {
 /// The promotions and changes of periods in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerPromotions {
-    /// It differs after each change of a promotion or of a period.
+    /// It differs after each change of a promotion or of a period, and after a flush.
     pub version: String,
     /// The promotions of the requested names; absent if none were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,6 +337,9 @@ pub struct PollerPromotions {
     /// The changed periods of the requested names; absent if none were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub periods: Option<Vec<PollerPeriod>>,
+    /// The flushes of wattmeters in the last 10 min for the requested names; absent if none were requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushes: Option<Vec<PollerFlush>>,
     /// The largest ID of a change of periods in force; 0: none.
     #[serde(default)]
     pub newest_change: i64,
@@ -353,6 +356,15 @@ pub struct PollerPromotion {
     /// Until when it holds. The answer to a request one hour later extends a promotion without an end.
     pub until: f64,
     /// The names, of those requested.
+    pub names: Vec<String>,
+}
+
+/// A flush of the latest samples of a wattmeter's ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PollerFlush {
+    /// The ID of the flush.
+    pub id: i64,
+    /// The ports, or the nodes that they feed, of the requested names.
     pub names: Vec<String>,
 }
 

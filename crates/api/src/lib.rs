@@ -24,7 +24,7 @@ pub use access::{
     Account, AccountChange, AccountUser, AuditEntry, CreatedToken, Me, NewToken, Token,
 };
 pub use demand::{
-    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerPeriod,
+    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerFlush, PollerPeriod,
     PollerPromotion, PollerPromotions, PollerRejection, PollerRequest, Promote, Promoted,
     PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
 };

@@ -22,8 +22,8 @@ pub use programs::agent::{
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::poller::{
-    POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollerConfig, PollerRemoteSettings,
-    PollerSettings, is_of_polling, is_only_polled, poller_settings,
+    FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollerConfig,
+    PollerRemoteSettings, PollerSettings, is_of_polling, is_only_polled, poller_settings,
 };
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{

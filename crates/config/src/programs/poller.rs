@@ -49,6 +49,9 @@ pub const POLLED_SOURCES: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "mo
 /// Those of them that agents have, too.
 pub const POLLED_AND_READ_SOURCES: [&str; 1] = ["ipmi"];
 
+/// The source of feeds of wattmeters: a flush sends its latest samples.
+pub const FED_SOURCE: &str = "wattmetre";
+
 /// Whether pollers alone have a source: agents of this version do not.
 pub fn is_only_polled(source: &str) -> bool {
     POLLED_SOURCES.contains(&source) && !POLLED_AND_READ_SOURCES.contains(&source)

@@ -22,6 +22,11 @@ pub(super) const fn furthest(now: Timestamp) -> Timestamp {
     hour_of(now).plus(REACH_US)
 }
 
+/// Whether a flush is still sent.
+pub(super) fn flush_holds(flush: &Flush, now: Timestamp) -> bool {
+    flush_end(flush.made) > now
+}
+
 /// Entries that concern one node.
 #[derive(Debug, Default)]
 pub(super) struct NodeEntries<'a> {

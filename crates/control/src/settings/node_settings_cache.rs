@@ -5,11 +5,10 @@
 //! lookup in a map.
 
 use super::agent_config::AgentConfig;
-use super::compose::{Composed, NodeEntries, compose};
+use super::compose::{Composed, NodeEntries, compose, flush_holds};
+use super::feed_flushes::of_feed;
 use super::poller_periods::polled_periods;
-use crate::demand::{
-    ActiveRequests, DemandError, DemandStore, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
-};
+use crate::demand::{ActiveRequests, DemandError, DemandStore, FromJobs, Promotion, Rule, wanted};
 use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
@@ -67,7 +66,7 @@ pub struct Active {
     pub held: ActiveRequests,
     pub(super) changes: Index,
     pub(super) promotions: Index,
-    flushes: Index,
+    pub(super) flushes: Index,
     /// Hash of what pollers receive.
     pollers_version: u64,
 }
@@ -285,6 +284,9 @@ impl Active {
                 (change.number, period).hash(&mut version);
             }
         }
+        for flush in held.flushes.iter().filter(|one| of_feed(one)) {
+            flush.number.hash(&mut version);
+        }
         Self { held, changes, promotions, flushes, pollers_version: version.finish() }
     }
 
@@ -305,7 +307,7 @@ impl Active {
         };
         of.changes.retain(|change| change.until > now);
         of.promotions.retain(|promotion| promotion.until.is_none_or(|until| until > now));
-        of.flushes.retain(|flush| flush.made.plus(FLUSH_LISTED_US) > now);
+        of.flushes.retain(|flush| flush_holds(flush, now) && !of_feed(flush));
         of
     }
 

@@ -199,11 +199,17 @@ fn check_has_no_program(name: &str) -> anyhow::Result<()> {
 /// `jobmeter flush`.
 pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCode> {
     let (nodes, source) = (&args.nodes, &args.source);
-    check_source(source)?;
-    check_may_burst("--source", source)?;
+    let is_of_feeds = source == config::FED_SOURCE;
+    if !is_of_feeds {
+        check_source(source)?;
+        check_may_burst("--source", source)?;
+    }
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
+    if is_of_feeds {
+        return feed_receipt(args.format.json, &mut out, &made);
+    }
     let mut code = receipt(args.format.json, &mut out, &made, ("flush", "is requested"))?;
     let (rejected, is_accepted) = nothing_matches::rejected_bursts(client, nodes, source);
     if !rejected.is_empty() && !is_accepted {
@@ -224,6 +230,21 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
         }
     }
     Ok(code)
+}
+
+/// Writes the receipt of a flush of wattmeters.
+fn feed_receipt(json: bool, out: &mut impl Write, one: &ChangeReceipt) -> anyhow::Result<ExitCode> {
+    if json {
+        writeln!(out, "{}", serde_json::to_string(one)?)?;
+    } else {
+        let ports = show::counted(one.nodes_known, "port");
+        writeln!(out, "flush {} is requested, for {ports}", one.id)?;
+    }
+    if one.nodes_known == 0 {
+        note("no wattmeter has a port of that name, or one that feeds a node of that name")?;
+        return Ok(ExitCode::from(NOTHING));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `jobmeter promote`.

@@ -58,7 +58,7 @@ pub(crate) struct SetArgs {
     pub(super) format: ListFormat,
 }
 
-/// Requests the kept burst of a source from nodes
+/// Requests the kept burst of a source from nodes, or the kept samples of wattmeters (--source wattmetre)
 #[derive(Args, Debug)]
 #[command(after_help = "Example: jobmeter flush --nodes 'dahu-*' --source cpu")]
 pub(crate) struct FlushArgs {

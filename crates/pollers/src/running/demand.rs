@@ -5,7 +5,7 @@ use crate::PROGRAM;
 use crate::descriptions::{Description, Expression, Expressions};
 use crate::polling::instant;
 use crate::protocols::Protocol;
-use api::{Operation, PollerPromotion, PollerPromotions, PollerRequest};
+use api::{Operation, PollerFlush, PollerPromotion, PollerPromotions, PollerRequest};
 use config::{PollerConfig, ServerSettings};
 use delivery::{Http, or_end, requested_server, wall};
 use model::{DeviceId, Timestamp, printable};
@@ -30,6 +30,8 @@ const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
 pub(crate) struct Demand {
     promotions: HashMap<String, Vec<(Arc<Expression>, Timestamp)>>,
     periods: PeriodChanges,
+    /// The flushes of a wattmeter: their IDs, and the ports or nodes.
+    pub(crate) flushes: Vec<PollerFlush>,
     /// The names with jobs; `None` if unknown.
     busy: Option<HashSet<String>>,
 }
@@ -51,7 +53,8 @@ impl Demand {
         let promotions = Self::promotions(response.promotions);
         let busy = response.busy.map(|names| names.into_iter().collect());
         let periods = limits.accept(response.periods.unwrap_or_default(), now);
-        Self { promotions, periods, busy }
+        let flushes = response.flushes.unwrap_or_default();
+        Self { promotions, periods, flushes, busy }
     }
 
     fn promotions(

@@ -4,6 +4,7 @@ use super::feed_program::FeedOptions;
 use super::line::{LineFault, PORTS_MAX, PortValue, parse};
 use super::mapping::{Mapping, MappingError};
 use super::port::Port;
+use super::recent_rows::RecentRows;
 use super::row_order::{Placement, RowOrder};
 use crate::running::{Demand, DemandNames, Names, follow_demand};
 use crate::sending::{Group, GroupStart, earlier_groups, spool_folder};
@@ -94,6 +95,7 @@ pub(super) struct Feed<'a> {
     groups_at_start: usize,
     ports: Vec<Port>,
     order: RowOrder,
+    recent: RecentRows,
     /// The values of the current line.
     values: Vec<PortValue>,
     /// Instant of the latest row.
@@ -140,6 +142,7 @@ impl<'a> Feed<'a> {
             groups_at_start: 0,
             ports: Vec::new(),
             order: RowOrder::default(),
+            recent: RecentRows::default(),
             values: Vec::new(),
             at: Timestamp(0),
             begun: None,
@@ -223,8 +226,12 @@ impl<'a> Feed<'a> {
         }
         self.count_line(None);
         self.at = at;
+        if !self.options.is_every_sample {
+            self.recent.push(at, values);
+        }
         for (port, value) in self.ports.iter_mut().zip(values) {
             if let Some(watts) = port.take(*value, self.faults) {
+                port.flushed = Some(at);
                 store(&mut self.groups, &self.metrics.power, port, (at, watts));
             }
         }
@@ -360,12 +367,47 @@ impl<'a> Feed<'a> {
         self.groups.iter().map(Group::unsealed).max().unwrap_or(0)
     }
 
+    /// Stores the kept samples of the ports that a new flush of the server names, by themselves or by the node that they
+    /// feed. A sample is stored once.
+    fn carry_out_flushes(&mut self) {
+        let demand = Arc::clone(&self.demand.borrow());
+        for flush in &demand.flushes {
+            if !self.recent.is_new(flush.id) {
+                continue;
+            }
+            let mut count = 0_usize;
+            for (place, port) in self.ports.iter_mut().enumerate() {
+                let alias = port.labels.get("_device_alias");
+                let is_its =
+                    |name: &String| port.device.as_str() == name || alias.as_ref() == Some(name);
+                if !flush.names.iter().any(is_its) {
+                    continue;
+                }
+                let Some(group) = self.groups.get_mut(port.group) else { continue };
+                for (at, watts) in self.recent.of_port(place, port.flushed) {
+                    group.add_value(
+                        at,
+                        (&port.device, &self.metrics.power, &port.labels),
+                        None,
+                        watts,
+                    );
+                    count += 1;
+                }
+                port.flushed = Some(self.at);
+                // The samples of a port are at most those of a batch.
+                group.seal();
+            }
+            log::info!("flush {}: {count} samples", flush.id);
+        }
+    }
+
     /// Passes the samples on. A meter without a row reports its lines, too.
     pub(super) fn seal(&mut self, now: Timestamp) -> Result<(), FeedError> {
         if self.ports.is_empty() && self.faults > 0.0 && now.since(self.reported) >= REPORT_US {
             self.begun.get_or_insert(self.reported);
             self.report(now)?;
         }
+        self.carry_out_flushes();
         self.groups.iter_mut().for_each(Group::seal);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! - `mapping`: which node a port feeds
 //! - `row_order`: rows that follow each other in time, with the same ports
 //! - `port`: means, counts and gaps of a port
+//! - `recent_rows`: the rows of the last 60 s, for a flush
 //! - `input`: standard input and signals
 //! - `feed`: the ports of a meter in their groups
 //! - `feed_program`: from the first line to the end of the input
@@ -15,6 +16,7 @@ mod input;
 mod line;
 mod mapping;
 mod port;
+mod recent_rows;
 mod row_order;
 
 pub use feed::FeedError;

@@ -16,6 +16,8 @@ pub(super) struct Port {
     pub(super) group: usize,
     /// Whether each sample is stored, instead of the means of seconds.
     pub(super) is_every_sample: bool,
+    /// Up to here each sample is stored, besides the means.
+    pub(super) flushed: Option<Timestamp>,
     /// Samples since the start: with a value, without, with a wrong one.
     counts: [f64; 3],
     /// The samples of the current second: sum and number.
@@ -56,6 +58,7 @@ impl Port {
             labels,
             group,
             is_every_sample,
+            flushed: None,
             counts: [0.0; 3],
             second: (0.0, 0.0),
             until: None,

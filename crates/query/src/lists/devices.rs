@@ -5,7 +5,7 @@ use crate::engine::access_filter::AccessFilter;
 use crate::lists::nodes::{PERIOD_MIN, patience};
 use crate::{QueryContext, QueryEngine, QueryError};
 use api::DeviceState;
-use model::{DeviceId, Gap, Series, Timestamp};
+use model::{DeviceId, Gap, NodeList, Series, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::{JobSelector, LabelMatch, LastValue, OriginInfo, Selector};
@@ -15,7 +15,9 @@ const SUCCESS: &str = "poll_success";
 const PERIOD: &str = "poll_period_seconds";
 const DURATION: &str = "poll_duration_seconds";
 const LAST_SUCCESS: &str = "poll_last_success_timestamp_seconds";
-/// Their labels.
+/// The metric that feeds of wattmeters send of each port.
+const METER_POWER: &str = "wattmetre_power_watt";
+/// Labels of polls.
 const PROTOCOL: &str = "protocol";
 const TARGET: &str = "target";
 
@@ -146,6 +148,20 @@ impl QueryEngine {
         let mut found = self.listed_devices(wanted.collect(), &senders, context)?;
         found.retain(|one| one.state != DeviceState::Unpolled);
         Ok(found)
+    }
+
+    /// Number of the ports of wattmeters that a list names, by themselves or by the node that they feed.
+    pub fn meter_ports(&self, nodes: &NodeList) -> usize {
+        let metrics = Some(BTreeSet::from([Arc::from(METER_POWER)]));
+        let select = Selector { metrics, job: JobSelector::None, ..Selector::default() };
+        let mut ports = BTreeSet::new();
+        for LastValue { series, .. } in self.store.snapshot().last(&select) {
+            let (device, alias) = (&series.series.device, series.series.labels.get(ALIAS));
+            if nodes.has(device.as_str()) || alias.is_some_and(|node| nodes.has(&node)) {
+                ports.insert(device.clone());
+            }
+        }
+        ports.len()
     }
 
     /// Devices that are nodes: with an agent of their own, or given to a job by a scheduler.

@@ -273,9 +273,13 @@ pub(crate) async fn flush(
     administrators_only(&caller)?;
     let api::FlushNow { nodes, source } = object(&app, &head, body).await?;
     let nodes = NodeList::new(&nodes).map_err(wrong)?;
-    DeclaredSource::with_burst(&source)?;
     let (by, now) = (name_of(&app, &caller), app.now());
-    let known = app.agents.counted(&nodes, now);
+    let known = if source == config::FED_SOURCE {
+        polled_devices::meter_ports(&app, &caller, &nodes).await?
+    } else {
+        DeclaredSource::with_burst(&source)?;
+        app.agents.counted(&nodes, now)
+    };
     let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
     let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;

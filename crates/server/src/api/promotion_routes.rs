@@ -14,7 +14,7 @@ use crate::ingest::agent_reports::AgentReport;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect_routes;
 use crate::queries::series_routes::known;
-use api::{Operation, PollerPeriod, PollerPromotion, PollerPromotions, PollerRequest};
+use api::{Operation, PollerFlush, PollerPeriod, PollerPromotion, PollerPromotions, PollerRequest};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -369,6 +369,10 @@ pub(crate) async fn of_poller(
     }
     let listed = app.read_registry(move |app: &App| {
         let periods = active.periods_of(&names, now).into_iter().map(shown_period).collect();
+        let flushes = active.feed_flushes_of(&names, now).into_iter().map(|(id, names)| {
+            PollerFlush { id, names: names.into_iter().map(str::to_owned).collect() }
+        });
+        let flushes = Some(flushes.collect());
         let found = active.promotions_of(&names, PollerRequest::OF_NAME_MAX, now);
         let cut = u64::try_from(found.cut).unwrap_or(u64::MAX);
         app.on_demand.cut.fetch_add(cut, Ordering::Relaxed);
@@ -379,7 +383,7 @@ pub(crate) async fn of_poller(
         let promotions = Some(found.listed.into_iter().map(promotion).collect());
         let periods = Some(periods);
         let busy = busy.then(|| with_jobs(app, names)).transpose()?;
-        Ok::<_, RegistryError>(PollerPromotions { promotions, periods, busy, ..answer })
+        Ok::<_, RegistryError>(PollerPromotions { promotions, periods, flushes, busy, ..answer })
     });
     json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
 }

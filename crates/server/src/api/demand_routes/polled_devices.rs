@@ -135,6 +135,21 @@ impl PolledDevices {
     }
 }
 
+/// Counts the ports of wattmeters that a list names, by themselves or by the node that they feed.
+pub(super) async fn meter_ports(
+    app: &Arc<App>,
+    caller: &Caller,
+    nodes: &NodeList,
+) -> Result<AgentCounts, HttpError> {
+    let (context, engine, nodes) = (app.context(caller)?, app.engine.clone(), nodes.clone());
+    let user_key = Arc::clone(&context.user_key);
+    let count = app.work.answer(&user_key, context.cancel, move || {
+        Ok::<_, query::QueryError>(engine.meter_ports(&nodes))
+    });
+    let known = u64::try_from(count.await?).unwrap_or(u64::MAX);
+    Ok(AgentCounts { known, reporting: known })
+}
+
 /// A rejection in the form of those of agents.
 fn rejection(one: &PollerRejection) -> Rejection {
     let code = RejectionCode::ALL.iter().find(|code| code.word() == one.code);
