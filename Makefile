@@ -58,6 +58,8 @@ bench: release
 	$(CARGO) bench --locked -p store --bench http -- --swarm
 	$(CARGO) bench --locked -p store --bench http -- --attacks
 	python3 -B benches/run_wall.py
+	python3 -B benches/feed.py
+	python3 -B benches/polls.py
 	benches/victoria.sh
 	benches/agent.sh
 

@@ -282,7 +282,7 @@ impl AgentConfig {
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let (cert, key) = (self.server.cert.as_deref(), self.server.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
-        check_allowed(&self.remote.allow, ALLOW_WORDS, values, errors);
+        check_allowed(&self.remote.allow, values, errors);
         for word in &self.jobs.schedulers {
             if !matches!(word.as_str(), "oar" | "slurm" | "local") {
                 let what =
@@ -301,14 +301,9 @@ impl AgentConfig {
 }
 
 /// Checks the words of `remote.allow`.
-pub(crate) fn check_allowed(
-    words: &[String],
-    known: &[&str],
-    values: &Values,
-    errors: &mut Vec<ConfigError>,
-) {
-    for word in words.iter().filter(|word| !known.contains(&word.as_str())) {
-        let what = format!("`remote.allow` has `{word}`; it accepts {}", known.join(", "));
+pub(crate) fn check_allowed(words: &[String], values: &Values, errors: &mut Vec<ConfigError>) {
+    for word in words.iter().filter(|word| !ALLOW_WORDS.contains(&word.as_str())) {
+        let what = format!("`remote.allow` has `{word}`; it accepts {}", ALLOW_WORDS.join(", "));
         errors.push(values.error("remote.allow", &what));
     }
 }

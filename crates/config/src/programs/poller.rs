@@ -26,7 +26,8 @@ settings! {
 settings! {
     /// What the server may change of a poller.
     PollerRemoteSettings, POLLER_REMOTE, "What the server may change" {
-        /// What the server may change: `periods`, those of the polls of a device by a protocol.
+        /// What the server may change: `periods`, those of the polls of a device by a protocol. Other words of an agent,
+        /// which may have the same variable, have no effect.
         "remote.allow" allow: Vec<String> = "periods", Kind::List("WORD");
         /// Shortest period that the server may set.
         "remote.period_min" period_min: Duration = "1s",
@@ -41,8 +42,6 @@ settings! {
 
 /// Shortest period of polls.
 pub const POLL_PERIOD_MIN: Duration = Duration::from_millis(10);
-/// Permissions that `remote.allow` of a poller can grant to the server.
-const ALLOW_WORDS: &[&str] = &["periods"];
 
 /// The sources of pollers: the names of their protocols.
 pub const POLLED_SOURCES: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "modbus"];
@@ -98,7 +97,7 @@ impl PollerConfig {
         let remote = PollerRemoteSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         if let Some(remote) = &remote {
-            check_allowed(&remote.allow, ALLOW_WORDS, values, errors);
+            check_allowed(&remote.allow, values, errors);
         }
         if let Some(ServerSettings { cert, key, .. }) = &server {
             check_cert_and_key(cert.as_deref(), key.as_deref(), values, errors);

@@ -80,7 +80,10 @@ impl Entries {
             }
         }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
-        let mut descriptions: Vec<_> = descriptions.into_iter().map(Arc::new).collect();
+        // Not `collect`, which keeps the memory of the list.
+        let mut shared = Vec::with_capacity(descriptions.len());
+        shared.extend(descriptions.into_iter().map(Arc::new));
+        let mut descriptions = shared;
         descriptions.extend(self.descriptions.iter().filter(|one| is_unread(one)).cloned());
         self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
