@@ -38,7 +38,7 @@ pub use settings::load::{
 };
 pub use settings::log::LogConfig;
 pub use settings::paths::state_dir;
-pub use settings::pattern::MetricPattern;
+pub use settings::pattern::{MetricPattern, bounded_regex};
 pub use settings::program_detection::detect_program;
 pub use settings::secret_file::{SecretFileError, read_secret_file};
 pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};

@@ -9,6 +9,9 @@ use crate::{Point, Timestamp, increase};
 /// every ten minutes is connected; a night without samples is not.
 pub const SEGMENT_MAX_US: i64 = 600 * Timestamp::SECOND;
 
+/// Distance of the samples before and after the wrap of a counter (decision 0046): nothing grows between them.
+const WRAP_US: i64 = 2;
+
 /// The samples of one series in a time range. Of several samples with one time, the last counts.
 ///
 /// Non-finite values count in `count` and `sum`, like in PostgreSQL's `avg`, and nowhere else. In a range
@@ -32,9 +35,9 @@ pub struct Rollup {
     /// Integral of the value over these seconds, with straight lines between samples: the energy of a
     /// power. Divided by `seconds` it is a mean that is independent of the sampling interval.
     pub integral: f64,
-    /// Number of resets of a counter.
+    /// Number of resets and wraps of a counter.
     pub resets: u64,
-    /// Sum of a counter's last values before each reset.
+    /// Sum of a counter's last values before each reset, and of what it falls by at each wrap.
     pub before_resets: f64,
 }
 
@@ -77,8 +80,9 @@ impl Rollup {
             self.integral += (before.value + after.value) / 2.0 * seconds;
         }
         if increase(before, after).reset {
+            let is_wrap = after.at.since(before.at) <= WRAP_US;
             self.resets += 1;
-            self.before_resets += before.value;
+            self.before_resets += before.value - if is_wrap { after.value } else { 0.0 };
         }
         self.min = self.min.min(later.min);
         self.max = self.max.max(later.max);
@@ -244,6 +248,24 @@ mod tests {
             };
             steps.into_iter().map(reading).collect()
         })
+    }
+
+    #[test]
+    fn nothing_grows_over_a_wrap() {
+        let at = |micros: i64, value: f64| Point { at: Timestamp(micros), value, start: None };
+        let (wrap, beyond) = (10 * S, 4_294_967_296.0 + 50.0);
+        let points = [
+            at(9 * S, 4_294_967_000.0),
+            at(wrap, beyond),
+            at(wrap + 1, f64::NAN),
+            at(wrap + 2, 50.0),
+            at(11 * S, 80.0),
+        ];
+        let rollup = whole(&points);
+        assert_eq!((rollup.increase(), rollup.resets), (beyond - 4_294_967_000.0 + 30.0, 1));
+        let mut first = whole(&points[..2]);
+        first.join(&whole(&points[2..]));
+        assert_eq!(first.increase(), rollup.increase(), "also between two rollups");
     }
 
     proptest! {

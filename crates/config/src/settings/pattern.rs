@@ -4,8 +4,16 @@ use regex_lite::{Regex, RegexBuilder};
 
 /// Longest expression.
 const BYTES_MAX: usize = 200;
-/// Most memory of a compiled expression.
-const SIZE_MAX: usize = 64 * 1024;
+/// Most memory of a compiled expression, which also bounds the time of a match.
+const SIZE_MAX: usize = 16 * 1024;
+
+/// Compiles an expression that others may have written, with bounded memory and time.
+///
+/// # Errors
+/// It is no expression, or too large.
+pub fn bounded_regex(text: &str) -> Result<Regex, regex_lite::Error> {
+    RegexBuilder::new(text).size_limit(SIZE_MAX).build()
+}
 
 /// A regular expression for names of metrics, anchored at both ends.
 #[derive(Clone, Debug)]
@@ -27,8 +35,7 @@ impl MetricPattern {
             ));
         }
         let understood = |text: &str| {
-            let regex = RegexBuilder::new(text).size_limit(SIZE_MAX).build();
-            regex.map_err(|e| format!("`{text}` is not a regular expression: {e}"))
+            bounded_regex(text).map_err(|e| format!("`{text}` is not a regular expression: {e}"))
         };
         // Compiled alone first: `a)|(b` must not end the group around it.
         understood(text)?;

@@ -1,8 +1,8 @@
 //! Validates the regular expressions of promotions with the engine that agents use, so that agents accept
 //! them too. Matching takes time linear in the metric's name, for any expression.
 
+use config::bounded_regex;
 use model::REJECTED_REQUEST;
-use regex_lite::Regex;
 
 /// Maximum length of an expression, in bytes.
 const BYTES_MAX: usize = 200;
@@ -23,12 +23,12 @@ pub fn check(text: &str) -> Result<(), String> {
     let rejected = |why: &str, at: usize| {
         Err(format!("`metric` is not a regular expression: in `{text}` at byte {at}, {why}"))
     };
-    if let Err(error) = Regex::new(text) {
+    if let Err(error) = bounded_regex(text) {
         let why = error.to_string();
         return rejected(&why, place(text, &why));
     }
     // A comment at the end of the expression would swallow the anchor.
-    match Regex::new(&format!("^(?:{text})$")) {
+    match bounded_regex(&format!("^(?:{text})$")) {
         Ok(_) => Ok(()),
         Err(error) => rejected(&error.to_string(), text.len()),
     }
@@ -40,7 +40,7 @@ fn place(text: &str, why: &str) -> usize {
     let beginnings = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect::<Vec<_>>();
     let mut place = text.len();
     for end in beginnings.into_iter().rev() {
-        let wrong = text.get(..end).map(Regex::new);
+        let wrong = text.get(..end).map(bounded_regex);
         match wrong {
             Some(Err(error)) if error.to_string() == why => place = end,
             _ => break,

@@ -1,22 +1,29 @@
 //! The expressions of promotions, as they match names (docs/decisions/0017-on-demand.md).
 
+use config::bounded_regex;
 use regex_lite::Regex;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names of an exporter whose matches are remembered: others are matched at each scrape.
+const NAMES_MAX: usize = 1024;
 
 /// A regular expression of a promotion.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Expression {
     text: Box<str>,
     start: Regex,
     whole: Regex,
+    /// Whole names and whether they match: the samples of an exporter are many, and a match may cost a millisecond.
+    known: Mutex<HashMap<Box<str>, bool>>,
 }
 
 impl Expression {
     /// Compiles an expression; `None` if it is not one.
     pub fn new(text: &str) -> Option<Self> {
-        let start = Regex::new(&format!("^(?:{text})")).ok()?;
-        let whole = Regex::new(&format!("^(?:{text})$")).ok()?;
-        Some(Self { text: text.into(), start, whole })
+        let start = bounded_regex(&format!("^(?:{text})")).ok()?;
+        let whole = bounded_regex(&format!("^(?:{text})$")).ok()?;
+        Some(Self { text: text.into(), start, whole, known: Mutex::default() })
     }
 
     /// Whether the name of a description begins with a match, as Kwollect matches.
@@ -26,7 +33,15 @@ impl Expression {
 
     /// Whether a whole name matches, as for the metrics of agents.
     pub fn matches(&self, stored: &str) -> bool {
-        self.whole.is_match(stored)
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(matches) = known.get(stored) {
+            return *matches;
+        }
+        let matches = self.whole.is_match(stored);
+        if known.len() < NAMES_MAX {
+            known.insert(stored.into(), matches);
+        }
+        matches
     }
 }
 

@@ -85,7 +85,7 @@ pub const KEYS: [KeySpec; 17] = [
         "help",
         "text",
         "by the exposition, else none",
-        "Help of the metric, 1000 bytes at most.",
+        "Help of the metric, 500 bytes at most.",
     ),
     of_jobmeter(
         "timeout",

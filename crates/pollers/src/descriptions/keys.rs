@@ -22,7 +22,7 @@ const PERIOD_DEFAULT: Duration = Duration::from_secs(10);
 /// Longest default timeout.
 const TIMEOUT_DEFAULT_MAX: Duration = Duration::from_secs(10);
 /// Bytes of a help text.
-const HELP_BYTES_MAX: usize = 1000;
+const HELP_BYTES_MAX: usize = 500;
 
 /// What an entry's reading noticed: an error or a warning, with its line.
 #[derive(Debug, PartialEq, Eq)]

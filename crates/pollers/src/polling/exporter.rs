@@ -17,7 +17,7 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 /// Samples of a scrape.
 const SAMPLES_MAX: usize = 200_000;
 /// Characters of a help text.
-const HELP_MAX: usize = 1000;
+const HELP_MAX: usize = 500;
 /// The metric whose labels name another one (Kwollect's custom metrics).
 const CUSTOM: &str = "kwollect_custom";
 

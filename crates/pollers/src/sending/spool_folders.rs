@@ -31,7 +31,8 @@ pub(crate) fn spool_folder(
         );
         return Ok(None);
     };
-    let made = std::fs::create_dir_all(&folder);
+    // Files of BMCs are in it, too: nobody else may prepare any.
+    let made = kernel::trust::make_own_folder(&folder, 0o700);
     made.map_err(|why| DeliveryError::Spool { dir: folder.clone(), why })?;
     Ok(Some(folder))
 }

@@ -9,6 +9,7 @@ use crate::common::http_error::{HttpError, Why};
 use crate::http::compression::{Coding, compress};
 use crate::http::connection_limits::Slot;
 use crate::http::sent_body::holding;
+use api::Operation;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
@@ -190,12 +191,14 @@ fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, Ht
 
 /// Whether a request changes something, by its method and route.
 ///
-/// Queries with a body do not count, nor do samples, which come every second. An operation that changes something by
+/// Queries with a body do not count, nor do samples and the queries of pollers, which come every second. An operation that changes something by
 /// another method or route marks its response.
 fn changes(request: &Request) -> bool {
-    let route = Route::of(request.uri().path());
+    let path = request.uri().path();
+    let route = Route::of(path);
     !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
         && route == Route::Api
+        && path != Operation::PollerPromotions.path()
 }
 
 /// Passes callers who may read.

@@ -110,10 +110,11 @@ fn findings(
 }
 
 fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding> {
-    if sources.contains(&source) {
+    let known = sources.iter().copied().chain([config::FED_SOURCE]);
+    if known.clone().any(|known| known == source) {
         return None;
     }
-    let near = nearest(source, sources.iter().copied());
+    let near = nearest(source, known);
     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     let what = format!("rule `{rule}`: `flush` names the unknown source `{source}`{near}");
     Some(Finding::error("promotions.rules", what))

@@ -106,7 +106,7 @@ fn entry(place: usize, start: Option<Timestamp>) -> Option<SeriesEntry> {
         None => Labels::default(),
     };
     Some(SeriesEntry {
-        metric: Arc::new(Metric { name, unit: Unit::Count, kind, help, divisor }),
+        metric: Arc::new(Metric { name, unit: Unit::Count, kind, help, divisor, assumed: false }),
         device: DeviceId::new(device).ok()?,
         job: None,
         labels,

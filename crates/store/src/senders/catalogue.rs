@@ -27,6 +27,9 @@ const USER_DIVISOR: usize = 16;
 const NODES: &str = "/nodes";
 const NODES_DIVISOR: usize = 4;
 
+/// The names of metrics that pollers and feeds report about themselves and their devices begin so.
+const OF_POLLERS: [&str; 2] = ["poll_", "wattmetre_"];
+
 /// Senders by what others may not take from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -96,6 +99,12 @@ impl Catalogue {
         settings: &Settings,
     ) -> Result<(), Rejection> {
         let rank = rank_of(by, metric);
+        if rank == Rank::User && OF_POLLERS.iter().any(|name| metric.name.starts_with(name)) {
+            return Err(Rejection::Meaning(format!(
+                "metric {} is one of pollers; users insert only metrics that no other sender has",
+                metric.name
+            )));
+        }
         if let Some(known) = self.metrics.get_mut(&*metric.name) {
             let known_rank =
                 if self.declared.has(&metric.name) { Rank::Program } else { known.rank };
@@ -108,7 +117,8 @@ impl Catalogue {
             }
             let is_first = *known.by == *by.as_str() && rank == known_rank;
             if is_first && !metric.help.is_empty() && known.metric.help != metric.help {
-                known.metric = Arc::clone(metric);
+                let help = metric.help.clone();
+                known.metric = Arc::new(Metric { help, ..Metric::clone(&known.metric) });
             }
             return Ok(());
         }
@@ -137,9 +147,13 @@ impl Catalogue {
         settings: &Settings,
     ) -> Result<(), Rejection> {
         self.check_quotas(by, settings)?;
+        let known = self.metrics.get(&*metric.name);
+        // The sender may have sent the help before.
+        let help = known.filter(|_| metric.help.is_empty()).map(|known| known.metric.help.clone());
+        let metric = Metric { help: help.unwrap_or(metric.help.clone()), ..Metric::clone(metric) };
         self.remove(&metric.name);
         self.takeovers += 1;
-        self.add_undeclared(metric, by.as_str());
+        self.add_undeclared(&Arc::new(metric), by.as_str());
         self.added.pop();
         Ok(())
     }
@@ -361,6 +375,11 @@ mod tests {
         assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Watts, 2));
         let own = Metric::gauge("memory_available_bytes", Unit::Bytes, "");
         assert!(learn(&mut catalogue, own.clone(), "user-1/rows").is_err());
+        let poll = Metric::gauge("poll_success", Unit::Count, "");
+        assert!(
+            learn(&mut catalogue, poll, "user-1/rows").is_err(),
+            "also before a poller sends it"
+        );
         assert_eq!(learn(&mut catalogue, own, "push/rows"), Ok(()));
     }
 
@@ -393,6 +412,13 @@ mod tests {
             learn(&mut catalogue, metric(unit, true), "poller-b/group-1").unwrap();
             assert_eq!(kept(&catalogue), Unit::Volts, "the first of two assumed ones");
         }
+        // Another device of the same group changes the help only.
+        let other = Metric { help: "other".into(), ..metric(Unit::Joules, true) };
+        learn(&mut catalogue, other, "poller-a/group-1").unwrap();
+        assert_eq!(
+            (kept(&catalogue), &*catalogue.get("power").unwrap().1.help),
+            (Unit::Volts, "other")
+        );
         // A restart of the server keeps that it is assumed.
         let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
         let mut catalogue = Catalogue::new(declared(), stored);

@@ -162,8 +162,12 @@ fn absent() -> State {
 fn path(client: &Client, received: &Received) -> Option<String> {
     let document = serde_json::from_slice::<Value>(&received.bytes).unwrap_or_default();
     let own = document.get("@odata.id").and_then(Value::as_str).unwrap_or_default();
-    let found = client.path_of(received.header(LOCATION.as_str())).unwrap_or_else(|_| own.into());
-    is_path(&found).then_some(found)
+    let header = received.header(LOCATION.as_str());
+    // A BMC may name itself otherwise. The path is requested from the same host in any case.
+    let path_only =
+        || header.split_once("://").and_then(|(_, rest)| Some(rest.split_at(rest.find('/')?).1));
+    let found = client.path_of(header).ok().or_else(|| path_only().map(str::to_owned));
+    found.into_iter().chain([own.to_owned()]).find(|path| is_path(path))
 }
 
 /// Whether a text is a path of Redfish.

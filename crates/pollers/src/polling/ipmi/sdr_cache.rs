@@ -135,7 +135,7 @@ fn read(path: &Path, state: &[u8]) -> Result<Option<Vec<Analog>>, String> {
 /// Writes a file as a whole.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        kernel::trust::make_own_folder(folder, 0o700)?;
     }
     let new = path.with_extension("new");
     write_private(&new, text.as_bytes())?;

@@ -7,8 +7,9 @@ use async_snmp::transport::{UdpHandle, UdpTransport};
 use async_snmp::v3::PersistedDesSaltState;
 use async_snmp::{
     AuthProtocol, Client, DesSaltState, Error, ErrorKind, ErrorStatus, MasterKeys, Oid,
-    PrivProtocol, Retry, UsmConfig, VarBind, Version, WalkOptions,
+    PrivProtocol, Retry, UsmConfig, Value, VarBind, Version, WalkOptions,
 };
+use bytes::Bytes;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -28,7 +29,8 @@ pub(super) const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Variables that the library sends in one message: more than a request has.
 const MESSAGE_VARIABLES_MAX: usize = 256;
-/// Rows of a walk: an agent may invent rows without end.
+/// Bytes of the texts, and rows, of a walk: an agent may invent rows without end.
+const TEXT_BYTES_MAX: usize = 4 << 20;
 const ROWS_MAX: usize = 50_000;
 
 /// The sockets of all agents: one per address family.
@@ -166,8 +168,22 @@ impl SnmpClient {
 
     /// Reads a column of a table.
     pub(super) async fn walk(&self, column: &Oid) -> Result<Vec<VarBind>, Failure> {
-        let stream = self.client.walk(column.clone()).map_err(|error| failure(&error))?;
-        stream.collect().await.map_err(|error| failure(&error))
+        let mut stream = self.client.walk(column.clone()).map_err(|error| failure(&error))?;
+        let (mut rows, mut text_bytes) = (Vec::new(), 0);
+        while let Some(row) = stream.next().await {
+            let mut row = row.map_err(|error| failure(&error))?;
+            if let Value::OctetString(text) = &mut row.value {
+                text_bytes += text.len();
+                // Its message would stay in memory with it.
+                *text = Bytes::copy_from_slice(text);
+            }
+            if text_bytes > TEXT_BYTES_MAX {
+                let what = format!("the texts of a table have more than {TEXT_BYTES_MAX} bytes");
+                return Err(Failure::broken(what));
+            }
+            rows.push(row);
+        }
+        Ok(rows)
     }
 }
 
