@@ -153,7 +153,7 @@ fn a_device_that_a_scheduler_gives_to_jobs_is_a_node() {
     assert_eq!(nodes(&lab), found.map(|(name, alive)| (name.to_owned(), alive)));
     let devices = list(&lab, &DeviceFilter::default(), &context);
     let names: Vec<&str> = devices.iter().map(|one| &*one.device).collect();
-    assert_eq!(names, ["meter-1", "sw-1", "sw-2"]);
+    assert_eq!(names, ["meter-1", "pdu-1", "sw-1", "sw-2"], "also a node whose polls fail");
 }
 
 #[test]

@@ -70,10 +70,9 @@ fn write(gaps: &[api::Gap], times: &Times, out: &mut impl Write) -> io::Result<(
     }
     let mut table = Table::new(&["node", "source", "from", "to", "length", "cause", "detail"]);
     for gap in gaps {
-        let source = if gap.source.is_empty() { "all" } else { &gap.source };
         table.row(vec![
             gap.device.clone(),
-            source.to_owned(),
+            source(gap),
             times.show(gap.from),
             times.show(gap.to),
             show::seconds(gap.to - gap.from),
@@ -82,6 +81,17 @@ fn write(gaps: &[api::Gap], times: &Times, out: &mut impl Write) -> io::Result<(
         ]);
     }
     table.write(out)
+}
+
+/// The missing source. A poller that is down lacks its own polls only.
+fn source(gap: &api::Gap) -> String {
+    let origin = model::Origin::new(&gap.origin).ok();
+    let poller = origin.as_ref().and_then(model::Origin::as_poller_group);
+    match (&*gap.source, poller) {
+        ("", Some(poller)) => format!("polls of {poller}"),
+        ("", None) => "all".to_owned(),
+        (source, _) => source.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +111,8 @@ mod tests {
         };
         let times = Times::at(model::Timestamp::from_seconds(300), jiff::tz::TimeZone::UTC);
         let mut out = Vec::new();
+        let origin = "poller-lab/group-0".to_owned();
+        assert_eq!(source(&api::Gap { origin, ..gap.clone() }), "polls of lab");
         write(&[gap], &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();

@@ -168,7 +168,11 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
     }
     match config::nearest(name, names.iter().copied().chain(protocols)) {
         Some(near) => bail!("unknown source `{name}`; did you mean `{near}`?"),
-        None => bail!("unknown source `{name}`; the sources are {}", names.join(", ")),
+        None => bail!(
+            "unknown source `{name}`; the sources are {}; the protocols of pollers are {}",
+            names.join(", "),
+            protocols.join(", ")
+        ),
     }
 }
 

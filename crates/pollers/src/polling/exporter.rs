@@ -16,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 const BODY_BYTES_MAX: usize = 32 << 20;
 /// Samples of a scrape.
 const SAMPLES_MAX: usize = 200_000;
+/// Time by which a sample's own instant may be ahead of its scrape (decision 0038).
+const AHEAD_MAX_US: i64 = 86_400 * Timestamp::SECOND;
 /// Characters of a help text.
 const HELP_MAX: usize = 500;
 /// The metric whose labels name another one (Kwollect's custom metrics).
@@ -261,7 +263,10 @@ fn reading(
         None => sample.at,
     };
     let at = match stated {
-        Some(seconds) => instant(seconds).ok_or("the timestamp is not possible")?,
+        Some(seconds) => instant(seconds)
+            // A server rejects a batch's samples of a later time with a gap of its device.
+            .filter(|stated| stated.since(at) <= AHEAD_MAX_US)
+            .ok_or("the timestamp is not possible")?,
         None => at,
     };
     let mut labels = description.labels.clone();
@@ -349,8 +354,9 @@ mod tests {
     #[test]
     fn custom_metrics_have_names_and_instants_of_their_own() {
         let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
-        let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"1606389005.1234\",a=\"b\"} 42\n\
-                    kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n";
+        let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"86407.0\",a=\"b\"} 42\n\
+                    kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n\
+                    kwollect_custom{_metric_id=\"x\",_timestamp=\"86407.1\"} 1\n";
         let scrape = scraped(&all, text);
         let found: Vec<_> = scrape
             .readings
@@ -361,11 +367,11 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("power", origin, 1_606_389_005_123_400),
+                ("power", origin, 86_407_000_000),
                 ("prom_kwollect_custom", r#"{"a": "b"}"#, 7_000_000)
             ]
         );
-        assert_eq!(scrape.bad_lines, 1);
+        assert_eq!(scrape.bad_lines, 2, "one is no time, and one a day ahead");
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl Outages {
         Self { good: Vec::new(), open: HashMap::new() }
     }
 
+    /// Whether nothing fails.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Replaces the descriptions. Each of `after` comes with its place among those before, if it is polled now and was
     /// polled. The gaps of all others end now.
     pub(super) fn set(

@@ -264,6 +264,10 @@ impl TargetLoop {
         if state == self.failure || (state.is_some() == self.failure.is_some() && !is_late) {
             return;
         }
+        // Other values of the target fail.
+        if state.is_none() && !self.outages.is_empty() {
+            return;
+        }
         match &state {
             Some(what) => {
                 let what: String = what.chars().take(LOG_CHARACTERS_MAX).collect();

@@ -85,7 +85,8 @@ pub(super) struct AllSenders<'a> {
 }
 
 impl QueryEngine {
-    /// The devices that pass a filter and are no nodes, by name. A device with several targets has an entry for each.
+    /// The devices that pass a filter and are no nodes, by name, and nodes of which a poller reads no value now. A device
+    /// with several targets has an entry for each.
     ///
     /// A device is visible to a reader who now sees its node samples, or those of a node that it feeds.
     ///
@@ -100,13 +101,15 @@ impl QueryEngine {
         let nodes = self.node_names(&origins)?;
         let senders = AllSenders::of(&origins);
         let is_wanted = |device: &&DeviceId| {
-            !nodes.contains(*device)
-                && filter.devices.as_ref().is_none_or(|devices| devices.contains(*device))
+            filter.devices.as_ref().is_none_or(|devices| devices.contains(*device))
                 && filter.after.as_ref().is_none_or(|after| after < *device)
         };
         let wanted = senders.of.keys().copied().filter(is_wanted).cloned().collect();
         let mut found = self.listed_devices(wanted, &senders, context)?;
-        found.retain(|one| filter.passes(one));
+        let nodes: HashSet<&str> = nodes.iter().map(DeviceId::as_str).collect();
+        let is_listed =
+            |one: &api::Device| one.state == DeviceState::Failing || !nodes.contains(&*one.device);
+        found.retain(|one| filter.passes(one) && is_listed(one));
         let limit = filter.limit.unwrap_or(usize::MAX);
         let mut count = 0;
         let mut last = None;
