@@ -41,7 +41,7 @@ WORDS = re.compile(
     "(the server knows no user `.*`|no user `.*` in /etc/passwd); use the user ID instead|job [0-9]+ is known in several clusters|[0-9_]+ is ambiguous: .* and .*; add the cluster"
     "|"
     "(`.*`: )?expected a whole number.*, found -?[0-9]+([.]0)?$|"
-    "there is no source `.*` in agents of this version$|the source `.*` (runs a program|cannot have a burst|has no setting)|"
+    "there is no source `.*` in agents( and pollers)? of this version$|the source `.*` (runs a program|cannot have a burst|has no setting)|"
     "there is no event `.*`; write a name|"
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'
 )

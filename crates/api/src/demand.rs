@@ -326,6 +326,16 @@ pub struct PollerRejection {
     pub until: Option<f64>,
 }
 
+impl PollerRejection {
+    /// Whether source and reason are as the document describes them.
+    pub fn is_bounded(&self) -> bool {
+        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        (1..=64).contains(&self.source.len())
+            && self.source.chars().all(is_word)
+            && self.reason.chars().count() <= 200
+    }
+}
+
 /// The promotions and changes of periods in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerPromotions {

@@ -354,6 +354,12 @@ pub(crate) async fn of_poller(
         let most = PollerRequest::REJECTED_MAX;
         return Err(HttpError::too_large(format!("`rejected` has more than {most} entries")));
     }
+    if let Some(one) = rejected.iter().find(|one| !one.is_bounded()) {
+        let change = one.change;
+        return Err(wrong(format!(
+            "`rejected`: source or reason of change {change} is not possible"
+        )));
+    }
     let now = app.now();
     app.pollers.met(poller, (applied, rejected), now);
     let active = app.on_demand.active();
