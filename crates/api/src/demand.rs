@@ -329,10 +329,7 @@ pub struct PollerRejection {
 impl PollerRejection {
     /// Whether source and reason are as the document describes them.
     pub fn is_bounded(&self) -> bool {
-        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        (1..=64).contains(&self.source.len())
-            && self.source.chars().all(is_word)
-            && self.reason.chars().count() <= 200
+        model::is_word(&self.source) && self.reason.chars().count() <= 200
     }
 }
 

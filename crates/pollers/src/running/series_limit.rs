@@ -80,16 +80,14 @@ impl SeriesLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptions::{Directory, read_text};
+    use crate::descriptions::entries_of;
     use crate::polling::Exchange;
     use model::Labels;
-    use std::path::Path;
 
     fn reading(metric: &str, label: usize) -> Reading {
-        let mut directory = Directory::default();
         let text = format!("- {{name: {metric}, device_id: pdu, url: 'http://pdu/#a'}}");
-        read_text(&Path::new("file").into(), &text, &mut directory);
-        let due: Vec<_> = directory.descriptions.iter().collect();
+        let all = entries_of(&text);
+        let due: Vec<_> = all.iter().collect();
         let mut exchange = Exchange::new(Timestamp(0), 1);
         let labels = Labels::new([("n", &*label.to_string())]).unwrap();
         exchange.value(0, &due, labels, 1.0);

@@ -141,7 +141,6 @@ impl Registry {
         if let Some(label) = reserved_label(entry, origin) {
             return Err(Rejection::Label(label));
         }
-        let is_run = origin.is_of_user();
         if origin.as_run().is_some() {
             settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
         }
@@ -166,10 +165,10 @@ impl Registry {
         if self.series_count() >= settings.series_max {
             return Err(Rejection::Series(settings.series_max));
         }
-        let max = match is_run {
-            true if origin.is_user_push() => settings.series_per_inserting_user_max,
-            true => settings.series_per_run_max.min(settings.series_per_origin_max),
-            false => settings.series_per_origin_max,
+        let max = match share {
+            Some(Share::Users) if origin.is_user_push() => settings.series_per_inserting_user_max,
+            Some(Share::Users) => settings.series_per_run_max.min(settings.series_per_origin_max),
+            Some(Share::Pollers) | None => settings.series_per_origin_max,
         };
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
