@@ -263,8 +263,8 @@ fn modbus_registers_have_the_values_that_the_service_holds() {
 
 /// An exporter of one counter that grows by 1 with each request, and its number of requests.
 pub(crate) struct Exporter {
-    port: u16,
-    requests: Arc<AtomicU32>,
+    pub(crate) port: u16,
+    pub(crate) requests: Arc<AtomicU32>,
     pub(crate) is_broken: Arc<AtomicBool>,
 }
 
@@ -275,6 +275,13 @@ impl Exporter {
 
     /// One whose counter has another type by its exposition.
     pub(crate) fn of_type(kind: &'static str) -> Self {
+        Self::with_body(move |number| {
+            format!("# TYPE requests_total {kind}\nrequests_total {number}\npower_watt 100\n")
+        })
+    }
+
+    /// One that responds with a text of its own, given the number of the request.
+    pub(crate) fn with_body(body: impl Fn(u32) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (requests, is_broken) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
@@ -288,9 +295,7 @@ impl Exporter {
                     continue;
                 }
                 let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-                let body = format!(
-                    "# TYPE requests_total {kind}\nrequests_total {number}\npower_watt 100\n"
-                );
+                let body = body(number);
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
                 stream.write_all((head + &body).as_bytes()).unwrap();
             }

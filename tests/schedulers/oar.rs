@@ -2,6 +2,7 @@
 //! the server and the agent restart. `oar/machine.sh` runs OAR in namespaces of this test.
 
 mod orders;
+mod polled_devices;
 
 use crate::common::programs::{Running, Server, get, output, program, root, until};
 use crate::repository::layers::repository;
