@@ -45,7 +45,7 @@ pub(super) fn read_entry(file: &Arc<Path>, node: &Node) -> ReadEntry {
     let Value::Map(entries) = &node.value else {
         let what = format!("an entry is a map of keys, not {}", node.value.kind());
         let notices = vec![Notice { line: node.line, is_error: true, what }];
-        return ReadEntry { description: None, notices, is_rejected_by_kwollect: true };
+        return ReadEntry { description: None, notices, is_rejected_by_kwollect: false };
     };
     let mut keys = Keys { line: node.line, values: BTreeMap::new(), notices: Vec::new() };
     for (key, value) in entries {
@@ -82,7 +82,8 @@ impl<'a> Keys<'a> {
             }
             None => {
                 let known = KEYS.iter().map(|key| key.name);
-                let near = nearest(name, known).map(|near| format!("; `{near}` is known"));
+                let near = nearest(&name.to_ascii_lowercase(), known)
+                    .map(|near| format!("; `{near}` is known"));
                 let what =
                     format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default());
                 self.notices.push(Notice { line: key.line, is_error: false, what });

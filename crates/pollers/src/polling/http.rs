@@ -15,8 +15,8 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig};
 use std::error::Error;
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -269,12 +269,31 @@ pub(super) async fn connect_tls(
     stream.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
-            Some(rustls::Error::InvalidCertificate(_)) => {
-                Failure::denied(format!("the certificate is not accepted: {error}"))
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                Failure::denied(format!("the certificate is not accepted: {}", reason(why)))
             }
             _ => Failure::broken(format!("cannot begin TLS: {error}")),
         }
     })
+}
+
+/// Why a certificate is not accepted, and what to do.
+fn reason(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => "no authority that is known here has signed it; name \
+             one by `tls: {ca: FILE}`, or the certificate by `tls: {fingerprint: …}` or `jobmeter poll --pin`"
+            .to_owned(),
+        // rustls' error for a self-signed certificate that is its own authority.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is signed by itself, which `ca` cannot verify; name it by `tls: {fingerprint: …}` or \
+             `jobmeter poll --pin`"
+                .to_owned()
+        }
+        CertificateError::ApplicationVerificationFailure => {
+            "its fingerprint differs from the one that is expected".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 async fn begin(

@@ -7,7 +7,7 @@ use crate::descriptions::{
 };
 use crate::sending::Devices;
 use api::PollerRequest;
-use model::printable;
+use model::{NodeList, printable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) struct Entries {
     dir: PathBuf,
     /// The devices to poll; `None` for all.
-    only: Option<Vec<String>>,
+    only: Option<NodeList>,
     /// The file of pinned certificates.
     pins: Option<PathBuf>,
     files: usize,
@@ -40,12 +40,12 @@ impl Entries {
     /// Reads a folder.
     pub(super) fn read(
         dir: &Path,
-        only: Option<&[String]>,
+        only: Option<&NodeList>,
         pins: Option<PathBuf>,
     ) -> Result<Self, PollerError> {
         let mut entries = Self {
             dir: dir.to_owned(),
-            only: only.map(<[String]>::to_vec),
+            only: only.cloned(),
             pins,
             files: 0,
             descriptions: Vec::new(),
@@ -71,7 +71,7 @@ impl Entries {
         }
         let mut descriptions = directory.descriptions;
         if let Some(only) = &self.only {
-            descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
+            descriptions.retain(|one| only.has(one.device.as_str()));
         }
         match self.pins.as_deref().map(Pins::read).transpose() {
             Ok(pins) => pins.unwrap_or_default().apply(&mut descriptions),

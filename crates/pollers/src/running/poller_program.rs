@@ -8,7 +8,7 @@ use super::targets::Targets;
 use crate::descriptions::pins_file;
 use crate::sending::Groups;
 use config::PollerConfig;
-use model::{DeviceId, printable};
+use model::{DeviceId, NodeList, printable};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The poller cannot start.
-pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result<(), PollerError> {
+pub fn run(config: &PollerConfig, dir: &Path, only: Option<&NodeList>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
     let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {

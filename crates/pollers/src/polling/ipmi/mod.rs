@@ -138,7 +138,7 @@ fn settle(
 async fn dcmi_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
     let answer = session.command(&Command::new(0x2c, 0, 0x02, &[0xdc, 1, 0, 0])).await?;
     let power = DcmiPower::parse(&answer);
-    let none = || Failure::broken(format!("the BMC has no DCMI power: code {}", code(&answer)));
+    let none = || no_power(&answer, "DCMI power");
     Ok(power.map(|power| Some(f64::from(power.now_watts))).ok_or_else(none))
 }
 
@@ -146,8 +146,16 @@ async fn dcmi_power(session: &mut Session) -> Result<Result<Option<f64>, Failure
 async fn dell_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
     let answer = session.command(&Command::new(0x30, 0, 0xb3, &[0x0a, 0])).await?;
     let power = DellPower::parse(&answer);
-    let none = || Failure::broken(format!("the BMC has no power of Dell: code {}", code(&answer)));
+    let none = || no_power(&answer, "power of Dell");
     Ok(power.map(|power| Some(f64::from(power.watts))).ok_or_else(none))
+}
+
+/// Why an answer has no power, by its completion code (IPMI 2.0, table 5-2).
+fn no_power(answer: &[u8], what: &str) -> Failure {
+    match answer.first() {
+        Some(0xd4) => Failure::denied(format!("the user's privilege does not permit the {what}")),
+        _ => Failure::broken(format!("the BMC has no {what}: code {}", code(answer))),
+    }
 }
 
 /// The completion code of an answer.
