@@ -235,7 +235,30 @@ pub(crate) fn why_not(
         let rejected = rejected_samples(client, poll, &gaps, (metric, now));
         lines.push(rejected.unwrap_or_else(|| no_value(poll, &gaps, (metric, now))));
     }
+    // The server may reject the poller's own metrics, too: the device is then in no list.
+    for device in name_suggestions::words(Some(devices)) {
+        if found.iter().all(|one| one.device != device) {
+            let gaps = path("/api/v1/gaps", &[("device", Some(device.to_owned()))]);
+            let gaps: Vec<api::Gap> = client.get(&gaps)?;
+            lines.extend(rejected_samples(client, &unlisted(device), &gaps, (metric, now)));
+        }
+    }
     Ok(lines)
+}
+
+/// A device of which only the name is known.
+fn unlisted(device: &str) -> api::Device {
+    api::Device {
+        device: device.to_owned(),
+        poller: None,
+        protocol: None,
+        address: None,
+        period_seconds: None,
+        state: api::DeviceState::Unknown,
+        reason: None,
+        last_good: None,
+        aliases: Vec::new(),
+    }
 }
 
 /// The rejection of samples of a device that may be those of a metric, with their number.
