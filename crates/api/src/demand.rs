@@ -102,6 +102,10 @@ pub struct SetChange {
     #[serde(default)]
     #[schemars(required)]
     pub shortened: Vec<SetShortened>,
+    /// Devices of pollers to which a later change applies instead; 100 at most.
+    #[serde(default)]
+    #[schemars(required)]
+    pub superseded: Vec<SetSuperseded>,
 }
 
 /// The settings of one source in a change. `null`: the change does not set it.
@@ -139,6 +143,19 @@ pub struct SetShortened {
     pub until: f64,
     /// The node's limit.
     pub reason: String,
+}
+
+/// A device of a poller to which a later change applies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetSuperseded {
+    /// The device.
+    pub device: String,
+    /// The source.
+    pub source: String,
+    /// The ID of the change that applies.
+    pub by: i64,
+    /// The poller that applies it, if several read the device.
+    pub poller: Option<String>,
 }
 
 /// A setting that a node, or the poller of a device, rejects.

@@ -4,10 +4,10 @@
 use crate::param::{Form, Param, param};
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
-    Disagreement, End, Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me,
-    MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions, PollerRequest,
-    Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
-    SetChange, SqlQuery, Token,
+    Disagreement, End, Ended, Explanation, FlushNow, ForgottenPoller, Gap, Health, Job, JobReport,
+    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions,
+    PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo,
+    Set, SetChange, SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -324,16 +324,17 @@ operations! {
     Devices Get "/api/v1/devices" {
         params: LISTED_DEVICES, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Device>>()),
     }
-    /// Schedulers that the server polls for jobs, with the state of each poller.
-    Schedulers Get "/api/v1/schedulers" {
-        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Scheduler>>()),
+    /// Removes the devices of an ended or silent poller or feed from the list until it sends again; for administrators.
+    /// Their samples remain until retention deletes them.
+    ForgetPoller Delete "/api/v1/pollers/{poller}" {
+        answer: ResponseBody::Json(|g| g.subschema_for::<ForgottenPoller>()), more: &[404, 409],
     }
+    /// Schedulers that the server polls for jobs, with the state of each poller.
+    Schedulers Get "/api/v1/schedulers" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Scheduler>>()) }
     /// Jobs, newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Job>>()) }
     /// Disagreements between schedulers and nodes about present jobs; for administrators and staff.
-    JobsCheck Get "/api/v1/jobs/check" {
-        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Disagreement>>()),
-    }
+    JobsCheck Get "/api/v1/jobs/check" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Disagreement>>()) }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
         params: &[CLUSTER, RUN], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],

@@ -145,11 +145,8 @@ fn with_parent(parent: Option<u32>) -> io::Result<()> {
 
 /// The command line, with a flag for each setting.
 fn command() -> clap::Command {
-    let settings = config::poller_settings();
-    let flags = config::flags(&settings);
-    // A feed has the name of its meter.
-    let of_feed = settings.iter().filter(|setting| !config::is_of_polling(setting));
-    let of_feed = config::flags(&of_feed.cloned().collect::<Vec<_>>());
+    let flags = config::flags(&config::poller_settings());
+    let of_feed = config::flags(&config::feed_settings());
     let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
         // As Python's argparse does.
         command.args(kwollect_config::args(keys)).args(flags).infer_long_args(true)

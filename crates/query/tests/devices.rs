@@ -271,6 +271,95 @@ fn a_summary_counts_devices_pollers_and_gaps() {
     assert_eq!(none, PollSummary::default());
 }
 
+/// Sends values of a meter's ports at a second: means, and the counters of samples and lines.
+fn meter(lab: &Lab, (at, received): (f64, f64), means: &[&str], counted: &[&str]) {
+    let (watts, count) = ([(at, 42.0)], [(at, 60.0)]);
+    let series = |device, metric, labels, samples| TestSeries {
+        device,
+        metric,
+        labels,
+        samples,
+        ..TestSeries::default()
+    };
+    let ok = &[("state", "ok")][..];
+    let mut all = vec![series("w1", "wattmetre_lines_total", ok, &count[..])];
+    let alias = &[("_device_alias", "n1")][..];
+    all.extend(means.iter().map(|port| series(port, "wattmetre_power_watt", alias, &watts[..])));
+    let missing = &[("state", "missing")][..];
+    all.extend(
+        counted.iter().map(|port| series(port, "wattmetre_samples_total", missing, &count[..])),
+    );
+    lab.put_from("poller-w1/group-0", received, &all);
+}
+
+#[test]
+fn ports_of_a_wattmeter_are_devices_of_their_feed() {
+    let lab = Lab::new();
+    meter(&lab, (7100.0, 7101.0), &["w1-port1"], &[]);
+    meter(&lab, (7199.0, 7200.0), &["w1-port0"], &["w1-port0", "w1-port1", "w1-port2"]);
+    let timed_out = Gap {
+        origin: Origin::new("poller-w1/group-0").unwrap(),
+        ..gap("w1-port1", "wattmetre", 7199.0, "the meter sends no value")
+    };
+    lab.put_gap_from(timed_out);
+    // A poller may store a metric of that name.
+    polls(&lab, (GROUP, 7200.0), "pdu-1", 7198.0, None);
+    let named = TestSeries {
+        device: "pdu-1",
+        metric: "wattmetre_power_watt",
+        samples: &[(7198.0, 1.0)],
+        ..TestSeries::default()
+    };
+    lab.put_from(GROUP, 7200.0, &[named]);
+    let states_at = |second| {
+        let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, second));
+        devices
+            .iter()
+            .map(|one| {
+                let protocol = one.protocol.as_deref().unwrap();
+                let reason = one.reason.as_deref().unwrap_or("-");
+                format!("{} {protocol} {} {reason}", one.device, one.state.word())
+            })
+            .collect::<Vec<_>>()
+    };
+    let failing = "w1-port1 wattmetre failing source timed out: the meter sends no value";
+    assert_eq!(
+        states_at(7200.0),
+        [
+            "pdu-1 snmp alive -",
+            "w1 wattmetre alive -",
+            "w1-port0 wattmetre alive -",
+            failing,
+            "w1-port2 wattmetre failing -",
+        ]
+    );
+    let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, 7200.0));
+    let port = &devices[2];
+    assert_eq!((port.poller.as_deref(), port.address.as_deref()), (Some("w1"), None));
+    assert_eq!(
+        (&*port.aliases, port.last_good),
+        (&["n1".to_owned()][..], Some(at(7199.0).seconds()))
+    );
+    assert_eq!(devices[4].last_good, None);
+    let silent = "w1-port0 wattmetre unknown the feed is silent";
+    assert!(states_at(7381.0).contains(&silent.to_owned()), "{:?}", states_at(7381.0));
+    // More than an hour later its samples are in blocks only.
+    assert!(states_at(90_000.0).contains(&silent.to_owned()), "{:?}", states_at(90_000.0));
+    lab.registry
+        .note_stops(&[(Origin::new("poller-w1/group-0").unwrap(), true)], at(7201.0))
+        .unwrap();
+    let ended = "w1-port0 wattmetre ended the feed has ended";
+    assert!(states_at(7381.0).contains(&ended.to_owned()), "{:?}", states_at(7381.0));
+    let summary = lab.engine(Settings::default()).poll_summary(at(7381.0)).unwrap();
+    let feed = summary.pollers.iter().find(|one| one.name == "w1").unwrap();
+    assert!(feed.is_ended && !feed.is_silent, "{feed:?}");
+    assert_eq!(summary.devices.get(&("wattmetre".to_owned(), "ended")), Some(&4));
+    lab.registry.forget_poller(&device("w1"), at(7382.0)).unwrap();
+    assert_eq!(states_at(7383.0).len(), 1, "{:?}", states_at(7383.0));
+    meter(&lab, (7400.0, 7401.0), &["w1-port0"], &[]);
+    assert_eq!(states_at(7402.0).len(), 5, "it is back");
+}
+
 #[test]
 fn a_page_of_five_thousand_devices_is_quick() {
     let lab = Lab::new();

@@ -281,7 +281,11 @@ fn write(
         line("error", format!("{}, {}: {}", ago(last.time), last.state, last.reason))?;
     }
     for from in &one.senders {
-        line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
+        let rejected = match from.samples_rejected {
+            0 => String::new(),
+            count => format!(", {} of its samples rejected", show::count(count as f64)),
+        };
+        line("from", format!("{}, last batch {}{rejected}", from.origin, ago(from.last_seen)))?;
     }
     let distance = one.period_seconds.map_or_else(String::new, |seconds| {
         format!(", the latest samples every {}", show::seconds(seconds))

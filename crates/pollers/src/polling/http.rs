@@ -107,6 +107,8 @@ pub(super) struct Received {
     pub(super) status: StatusCode,
     headers: HeaderMap,
     pub(super) bytes: Vec<u8>,
+    /// Whether the target has a user.
+    has_user: bool,
 }
 
 impl Received {
@@ -122,6 +124,9 @@ impl Received {
                 let content_type = self.header(CONTENT_TYPE.as_str()).to_owned();
                 Ok(Body { content_type, bytes: self.bytes })
             }
+            status @ StatusCode::UNAUTHORIZED if !self.has_user => Err(Failure::denied(format!(
+                "the target requires a user, and the URL has none: {status}"
+            ))),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 Err(Failure::denied(format!("user or password is rejected: {status}")))
             }
@@ -207,6 +212,7 @@ impl Client {
         bytes_max: usize,
     ) -> Result<Received, Failure> {
         let received = receive(response, bytes_max).await?;
+        let received = Received { has_user: self.target.user.is_some(), ..received };
         if received.status.is_success() && self.target.is_tls {
             self.connection = Some(connection);
         }
@@ -313,7 +319,8 @@ async fn begin(
 
 async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<Received, Failure> {
     let (head, body) = response.into_parts();
-    let mut received = Received { status: head.status, headers: head.headers, bytes: Vec::new() };
+    let (headers, bytes) = (head.headers, Vec::new());
+    let mut received = Received { status: head.status, headers, bytes, has_user: false };
     if !received.status.is_success() {
         return Ok(received);
     }
@@ -397,6 +404,19 @@ fn chain(error: &dyn Error) -> String {
 mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt as _;
+
+    #[test]
+    fn a_target_that_requires_a_user_is_not_one_that_rejects_it() {
+        let why = |status, has_user| {
+            let (headers, bytes) = (HeaderMap::new(), Vec::new());
+            let received = Received { status, headers, bytes, has_user };
+            received.into_body().err().map(|failure| failure.what.into_owned()).unwrap_or_default()
+        };
+        let none = "the target requires a user, and the URL has none: 401 Unauthorized";
+        assert_eq!(why(StatusCode::UNAUTHORIZED, false), none);
+        let rejected = "user or password is rejected: 401 Unauthorized";
+        assert_eq!(why(StatusCode::UNAUTHORIZED, true), rejected);
+    }
 
     #[test]
     fn redirects_to_other_hosts_are_errors() {

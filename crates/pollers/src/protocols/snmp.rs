@@ -29,9 +29,9 @@ pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
             "In OID: the index of the row whose column PREFIX has this text. Searched at the start, every 300 s, and \
              when the text of the row has changed.",
         ),
-        ("auth", "none", "Authentication: md5, sha, sha224, sha256, sha384 or sha512."),
+        ("auth", "none", "Authentication: md5, sha (or sha1), sha224, sha256, sha384 or sha512."),
         ("authkey", "", "Its password, 8 characters at least, or the first line of `credential`."),
-        ("priv", "none", "Encryption: des, aes128, aes192 or aes256; needs `auth`."),
+        ("priv", "none", "Encryption: des, aes128 (or aes), aes192 or aes256; needs `auth`."),
         ("privkey", "", "Its password, or the second line of `credential`."),
         ("context", "empty", "Name of the context."),
     ],

@@ -160,6 +160,8 @@ impl Group {
         let before = lost();
         self.delivery.order(Order::End);
         self.seal();
+        // Also without samples, the server receives that this is the end.
+        self.sealer.seal_empty();
         self.delivery.end();
         lost().saturating_sub(before)
     }

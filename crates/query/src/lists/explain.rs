@@ -190,8 +190,11 @@ impl QueryEngine {
                 None => access.of_node(device)?,
             };
             if seen.at(context.now.0) {
-                let last_seen = origin.received.seconds();
-                senders.push(api::Sender { origin: origin.origin.to_string(), last_seen });
+                senders.push(api::Sender {
+                    origin: origin.origin.to_string(),
+                    last_seen: origin.received.seconds(),
+                    samples_rejected: origin.samples_rejected,
+                });
             }
         }
         Ok(senders)
