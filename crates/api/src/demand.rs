@@ -371,6 +371,8 @@ pub struct PollerPromotion {
 pub struct PollerFlush {
     /// The ID of the flush.
     pub id: i64,
+    /// When it was requested, in seconds since 1970. A feed that began later ignores it.
+    pub made: f64,
     /// The ports, or the nodes that they feed, of the requested names.
     pub names: Vec<String>,
 }

@@ -1,7 +1,9 @@
 //! Values in JSON documents: one request per document serves all its paths.
 //!
+//! - `lenient_json`: documents with numbers that serde_json rejects
 //! - `redfish_session`: sessions of Redfish services
 
+mod lenient_json;
 mod redfish_session;
 
 use super::http::{Authorization, Call, Client, Received};
@@ -71,8 +73,7 @@ impl Documents {
                 let Some(description) = due.get(place) else { continue };
                 let value = fetched.as_ref().map_err(Clone::clone);
                 match value.and_then(|value| value_at(description, value)) {
-                    Ok(None) => exchange.settle(place),
-                    Ok(Some((value, labels))) => exchange.value(place, due, labels, value),
+                    Ok((value, labels)) => exchange.value(place, due, labels, value),
                     Err(failure) => exchange.fail(place, failure),
                 }
             }
@@ -92,8 +93,7 @@ impl Documents {
             true => FetchError::User(failure),
             false => FetchError::Document(failure),
         })?;
-        let value = serde_json::from_slice(&body.bytes);
-        Ok(value.map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))?)
+        Ok(lenient_json::parse(&body.bytes).map_err(Failure::broken)?)
     }
 
     /// Sends a request in a session, if the service has them. A session that has ended is opened again, once.
@@ -150,11 +150,11 @@ impl Poller for Documents {
     }
 }
 
-/// The value of a description in its document; `None` if it is null. Of several matches the first is used.
-fn value_at(description: &Description, document: &Value) -> Result<Option<(f64, Labels)>, Failure> {
+/// The value of a description in its document. Of several matches the first is used.
+fn value_at(description: &Description, document: &Value) -> Result<(f64, Labels), Failure> {
     match &description.request {
         Request::Json(request) => value_of(&request.json_path, document, &description.labels),
-        _ => Ok(None),
+        _ => Err(Failure::broken("it is in no document")),
     }
 }
 
@@ -162,7 +162,7 @@ fn value_of(
     json_path: &str,
     document: &Value,
     labels: &Labels,
-) -> Result<Option<(f64, Labels)>, Failure> {
+) -> Result<(f64, Labels), Failure> {
     let path = JsonPath::parse(json_path);
     let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
     let matches = path.query(document);
@@ -176,8 +176,29 @@ fn value_of(
 pub fn parse_any(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (path, document) = bytes.split_at(end);
-    if let (Ok(path), Ok(document)) = (std::str::from_utf8(path), serde_json::from_slice(document))
-    {
+    if let (Ok(path), Ok(document)) = (std::str::from_utf8(path), lenient_json::parse(document)) {
         value_of(path, &document, &Labels::default()).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_no_reading_and_a_wrong_number_costs_no_other_value() {
+        let text = br#"{"power": null, "power": null, "a": 1e999, "b": [-Infinity, NaN], "c": 42, "c": 43,
+            "long": 100000000000000000000000000000000000000000, "text": "NaN, 1e999, \"", "tiny": 1e-999}"#;
+        let document = lenient_json::parse(text).unwrap();
+        let labels = Labels::default();
+        let value = |path: &str| value_of(path, &document, &labels).map(|(value, _)| value);
+        let failure = value("$.power").unwrap_err();
+        assert_eq!(&*failure.what, "the device has no reading: the value is null");
+        assert_eq!(value("$.a"), Ok(f64::INFINITY));
+        assert_eq!(value("$.b[0]"), Ok(f64::NEG_INFINITY));
+        assert!(value("$.b[1]").unwrap().is_nan());
+        assert_eq!((value("$.c"), value("$.long"), value("$.tiny")), (Ok(43.0), Ok(1e41), Ok(0.0)));
+        let (_, labels) = value_of("$.text", &document, &labels).unwrap();
+        assert_eq!(labels.get("value_str").as_deref(), Some("NaN, 1e999, \""));
     }
 }
