@@ -367,7 +367,7 @@ pub struct PollerPromotion {
 }
 
 /// A flush of the latest samples of a wattmeter's ports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerFlush {
     /// The ID of the flush.
     pub id: i64,

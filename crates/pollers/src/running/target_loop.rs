@@ -8,13 +8,13 @@ use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
-use crate::polling::{self, Common, Exchange, Failure, Poller, SdrCache};
+use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
 use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
 use model::{Cause, DeviceId, Timestamp, printable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -187,6 +187,7 @@ impl TargetLoop {
             }
             before.push(place);
         }
+        self.rejections.set(&before);
         let scheduled: Vec<_> = before.iter().copied().zip(periods.iter().copied()).collect();
         self.schedule.set(&scheduled, now);
         let was_polled = |place: &usize| self.periods.get(*place).is_some_and(Option::is_some);
@@ -255,17 +256,27 @@ impl TargetLoop {
         let mut exchange = Exchange::new(taken.at, due.len());
         let begun = Instant::now();
         if let Some(rejection) = self.rejections.holding(wall()) {
-            exchange.fail_untried(rejection);
-        } else {
+            let is_held = |nth: &usize| {
+                places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))
+            };
+            exchange.fail_untried((0..due.len()).filter(is_held), rejection);
+        }
+        if !exchange.is_untried {
             polling::run(&mut *self.poller, &due, &mut exchange).await;
-            self.rejections.tried(rejection(&self.target, &exchange, due.len()), wall());
+            let (accepted, rejected) = attempts(&self.target, &places, &exchange);
+            self.rejections.tried(&accepted, &rejected, wall());
         }
         let took = begun.elapsed().as_secs_f64();
         let has_answered = exchange.failures.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
-            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at) {
+            let Shared { groups, hasher, .. } = &*self.shared;
+            let admit = |one: &Reading| {
+                let name = hasher.hash_one(&one.metric);
+                groups.of(&one.device, |group| group.admit_name(self.number, name)) == Some(true)
+            };
+            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at, admit) {
                 self.metrics.reject_series(&missing.device, count);
                 exchange.warnings.push(missing.detail.clone());
                 self.miss(vec![missing]);
@@ -350,13 +361,22 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
     }
 }
 
-/// Why the target rejected the user or the password, if it did nothing else.
-fn rejection<'a>(target: &Target, exchange: &'a Exchange, due: usize) -> Option<&'a Failure> {
+/// Which descriptions returned values, and which failed because the target rejected the user or the password.
+fn attempts<'a>(
+    target: &Target,
+    places: &[usize],
+    exchange: &'a Exchange,
+) -> (Vec<usize>, Vec<(usize, &'a Failure)>) {
     let has_account = target.protocol != Protocol::Snmp && target.user.is_some();
-    let is_rejected = |(_, failure): &(usize, Failure)| failure.cause == Cause::PermissionLost;
-    let (_, first) = exchange.failures.first()?;
-    let are_all = exchange.failures.len() >= due && exchange.failures.iter().all(is_rejected);
-    (has_account && are_all).then_some(first)
+    if !has_account {
+        return (Vec::new(), Vec::new());
+    }
+    let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
+    let good = places.iter().enumerate().filter(|(nth, _)| !failed.contains(nth));
+    let tried = exchange.failures.iter().skip(exchange.untried);
+    let rejected = tried.filter(|(_, failure)| failure.cause == Cause::PermissionLost);
+    let rejected = rejected.filter_map(|(nth, failure)| Some((*places.get(*nth)?, failure)));
+    (good.map(|(_, place)| *place).collect(), rejected.collect())
 }
 
 /// Passes on the samples of all groups once a second.

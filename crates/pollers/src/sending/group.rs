@@ -2,6 +2,7 @@
 
 use super::completeness::{CompleteUntil, Completeness, GroupComplete};
 use super::missing::Missing;
+use super::name_share::NameShare;
 use super::patient_output::PatientOutput;
 use crate::PROGRAM;
 use crate::polling::Reading;
@@ -56,6 +57,7 @@ pub(crate) struct Group {
     /// What is complete once so many batches are encoded.
     sealed: (u64, GroupComplete),
     metrics: HashMap<String, Arc<Metric>>,
+    names: NameShare,
     is_feed: bool,
 }
 
@@ -97,6 +99,7 @@ impl Group {
             completeness,
             sealed,
             metrics,
+            names: NameShare::default(),
             is_feed,
         })
     }
@@ -134,6 +137,11 @@ impl Group {
         until: Option<CompleteUntil>,
     ) {
         self.completeness.set(device, target, until);
+    }
+
+    /// Whether an exporter of the group may have a metric of this name, both as hashes.
+    pub(crate) fn admit_name(&mut self, exporter: u64, name: u64) -> bool {
+        self.names.admit(exporter, name, self.metrics.len())
     }
 
     /// Adds a value of a device.

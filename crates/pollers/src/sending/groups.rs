@@ -112,11 +112,7 @@ impl Groups {
     }
 
     /// Calls a function with the group of a device, and returns its result.
-    pub(crate) fn of<T>(
-        &self,
-        device: &DeviceId,
-        call: impl FnOnce(&mut Group) -> T,
-    ) -> Option<T> {
+    pub(crate) fn of<T>(&self, device: &DeviceId, call: impl FnOnce(&mut Group) -> T) -> Option<T> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         let group = list.get(Assignment::place(device, list.len()))?;
         Some(call(&mut group.lock().unwrap_or_else(PoisonError::into_inner)))

@@ -2,6 +2,7 @@
 //!
 //! - `missing`: a missing time of a device
 //! - `assignment`: which group a device belongs to
+//! - `name_share`: a limit of the names of an exporter
 //! - `patient_output`: a queue that waits for its reader
 //! - `completeness`: until when samples and gaps of each device are complete, also across a kill
 //! - `spool_folders`: the folders of the groups' spools
@@ -12,6 +13,7 @@ mod completeness;
 mod group;
 mod groups;
 mod missing;
+mod name_share;
 mod patient_output;
 mod spool_folders;
 

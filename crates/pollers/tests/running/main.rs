@@ -196,7 +196,8 @@ fn after_each_kill_every_poll_is_stored_or_in_a_gap() {
         is_away.store(round % 3 == 1, Ordering::SeqCst);
         let poller = Poller::start(files.path(), &server.url, spool.path());
         let before = exporter.requests();
-        until("polls", || exporter.requests() >= before + 8);
+        // Longer than the interval between batches.
+        until("polls", || exporter.requests() >= before + 12);
         std::thread::sleep(Duration::from_millis((37 * round as u64) % 400));
         poller.signal("KILL");
     }

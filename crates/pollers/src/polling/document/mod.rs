@@ -17,6 +17,7 @@ use model::Labels;
 use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
+use std::collections::BTreeSet;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -30,6 +31,8 @@ pub(super) struct Documents {
     target: Target,
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<RedfishSession>,
+    /// The documents that reject the user: they are requested after the others.
+    rejecting: BTreeSet<String>,
 }
 
 /// Why a document is not read.
@@ -49,12 +52,13 @@ impl From<Failure> for FetchError {
 
 impl Documents {
     pub(super) fn new(target: &Target) -> Self {
-        Self { client: Client::new(target), target: target.clone(), sessions: Vec::new() }
+        let (client, target) = (Client::new(target), target.clone());
+        Self { client, target, sessions: Vec::new(), rejecting: BTreeSet::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
-        for (place, description) in due.iter().enumerate() {
+        for (place, description) in exchange.open(due) {
             if let Request::Json(request) = &description.request {
                 let key = (&*request.document, &description.tls);
                 match documents.iter_mut().find(|(known, _)| *known == key) {
@@ -63,10 +67,17 @@ impl Documents {
                 }
             }
         }
+        documents.sort_by_key(|((path, _), _)| self.rejecting.contains(*path));
         for ((path, tls), places) in documents {
             let fetched = match self.fetch(tls, path).await {
-                Ok(document) => Ok(document),
-                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
+                Ok(document) => {
+                    self.rejecting.remove(path);
+                    Ok(document)
+                }
+                Err(FetchError::User(failure)) => {
+                    self.rejecting.insert(path.to_owned());
+                    return exchange.fail_rest(&failure);
+                }
                 Err(FetchError::Document(failure)) => Err(failure),
             };
             for place in places {
@@ -96,7 +107,8 @@ impl Documents {
         Ok(lenient_json::parse(&body.bytes).map_err(Failure::broken)?)
     }
 
-    /// Sends a request in a session, if the service has them. A session that has ended is opened again, once.
+    /// Sends a request in a session, if the service has them. A session that has ended is opened again,
+    /// once; a service that rejects the new one, too, receives the password.
     async fn fetch_in_session(
         &mut self,
         tls: &TlsVerification,
@@ -111,7 +123,8 @@ impl Documents {
         let Some(session) = self.sessions.get_mut(known) else {
             return Ok(client.follow(tls, call.clone()).await?);
         };
-        for is_again in [false, true] {
+        // A session that was used, a new one, and none.
+        for _ in 0..3 {
             let token = session.token(client, target).await?;
             let authorization = token
                 .as_ref()
@@ -119,16 +132,14 @@ impl Documents {
             let received = client.follow(tls, Call { authorization, ..call.clone() }).await?;
             let is_rejected = received.status == StatusCode::UNAUTHORIZED;
             if token.is_none() || !is_rejected {
+                if received.status.is_success() {
+                    session.accept();
+                }
                 return Ok(received);
             }
-            if is_again {
-                // The service opens sessions, but does not accept them here.
-                session.abandon(client).await;
-                return Ok(received);
-            }
-            session.forget();
+            session.reject(client).await;
         }
-        Err(Failure::broken("the session has ended").into())
+        Err(Failure::broken("the service ends each session").into())
     }
 }
 
@@ -158,11 +169,7 @@ fn value_at(description: &Description, document: &Value) -> Result<(f64, Labels)
     }
 }
 
-fn value_of(
-    json_path: &str,
-    document: &Value,
-    labels: &Labels,
-) -> Result<(f64, Labels), Failure> {
+fn value_of(json_path: &str, document: &Value, labels: &Labels) -> Result<(f64, Labels), Failure> {
     let path = JsonPath::parse(json_path);
     let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
     let matches = path.query(document);
