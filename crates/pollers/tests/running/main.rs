@@ -239,7 +239,7 @@ fn spans(server: &Server, device: &str, cause: Option<Cause>) -> Vec<(i64, i64)>
 }
 
 #[test]
-fn a_kill_while_a_device_fails_leaves_no_hole_in_its_gaps_and_none_in_those_of_others() {
+fn after_a_kill_gaps_cover_a_failing_device_and_no_more_of_others() {
     const FAILING_US: i64 = 4_000_000;
     let (first, second) = (Exporter::start(), Exporter::start());
     let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
