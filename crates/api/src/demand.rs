@@ -367,10 +367,12 @@ pub struct PollerPromotion {
 }
 
 /// A flush of the latest samples of a wattmeter's ports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerFlush {
     /// The ID of the flush.
     pub id: i64,
+    /// When it was requested, in seconds since 1970. A feed that began later ignores it.
+    pub made: f64,
     /// The ports, or the nodes that they feed, of the requested names.
     pub names: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
 //! everything if one list is empty.
 
-use super::http::Client;
+use super::http::{Call, Client};
 use super::poller::{Exchange, Poller, Running};
 use super::reading::{Failure, Reading};
 use super::values::instant;
@@ -9,8 +9,9 @@ use crate::descriptions::{Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::protocols::{PrometheusRequest, Request};
+use hyper::StatusCode;
 use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -48,28 +49,59 @@ type Requests<'a> = Vec<(&'a Description, &'a PrometheusRequest)>;
 /// An exporter.
 pub(super) struct Exporter {
     client: Client,
+    /// Whether requests name a user.
+    has_user: bool,
+    /// The paths that reject the user: they are requested after the others.
+    rejecting: BTreeSet<String>,
+}
+
+/// Why an exposition is not read.
+enum ScrapeError {
+    /// The user or the password is rejected. Another attempt may lock the account.
+    User(Failure),
+    /// Any other reason.
+    Exposition(Failure),
+}
+
+impl From<Failure> for ScrapeError {
+    fn from(failure: Failure) -> Self {
+        Self::Exposition(failure)
+    }
 }
 
 impl Exporter {
     pub(super) fn new(target: &Target) -> Self {
-        Self { client: Client::new(target) }
+        let (client, has_user) = (Client::new(target), target.user.is_some());
+        Self { client, has_user, rejecting: BTreeSet::new() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
-    async fn scrape(&mut self, requests: &Requests<'_>, at: Timestamp) -> Result<Scrape, Failure> {
+    async fn scrape(
+        &mut self,
+        requests: &Requests<'_>,
+        at: Timestamp,
+    ) -> Result<Scrape, ScrapeError> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
-        let body =
-            self.client.get(&description.tls, &request.path, (ACCEPT, BODY_BYTES_MAX)).await?;
+        let call = Call::get(&request.path, (ACCEPT, BODY_BYTES_MAX));
+        let received = self.client.follow(&description.tls, call).await?;
+        let is_rejected = self.has_user && received.status == StatusCode::UNAUTHORIZED;
+        let body = received.into_body().map_err(|failure| match is_rejected {
+            true => ScrapeError::User(failure),
+            false => ScrapeError::Exposition(failure),
+        })?;
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
-        read(&text, format, requests, at)
+        Ok(read(&text, format, requests, at)?)
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
-        for (places, requests) in expositions(due) {
+        let mut expositions = expositions(exchange.open(due));
+        expositions.sort_by_key(|(_, requests)| self.rejecting.contains(path(requests)));
+        for (places, requests) in expositions {
             match self.scrape(&requests, exchange.at).await {
                 Ok(scrape) => {
+                    self.rejecting.remove(path(&requests));
                     exchange.readings.extend(scrape.readings);
                     for (place, (description, request)) in places.iter().zip(&requests) {
                         match missing(description, request, &scrape.names) {
@@ -82,7 +114,11 @@ impl Exporter {
                         exchange.warnings.push(format!("{more} lines are no samples: {first}"));
                     }
                 }
-                Err(failure) => {
+                Err(ScrapeError::User(failure)) => {
+                    self.rejecting.insert(path(&requests).to_owned());
+                    return exchange.fail_rest(&failure);
+                }
+                Err(ScrapeError::Exposition(failure)) => {
                     places.iter().for_each(|place| exchange.fail(*place, failure.clone()));
                 }
             }
@@ -100,10 +136,17 @@ impl Poller for Exporter {
     }
 }
 
+/// The path of an exposition.
+fn path<'a>(requests: &Requests<'a>) -> &'a str {
+    requests.first().map_or("", |(_, first)| &*first.path)
+}
+
 /// The descriptions of each exposition, with their places: those with one path and one way to verify the certificate.
-fn expositions<'a>(due: &[&'a Description]) -> Vec<(Vec<usize>, Requests<'a>)> {
+fn expositions<'a>(
+    due: impl Iterator<Item = (usize, &'a Description)>,
+) -> Vec<(Vec<usize>, Requests<'a>)> {
     let mut expositions: Vec<(Vec<usize>, Requests<'_>)> = Vec::new();
-    for (place, description) in due.iter().enumerate() {
+    for (place, description) in due {
         let Request::Prometheus(request) = &description.request else { continue };
         let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
             requests.first().is_some_and(|(one, first)| {
@@ -292,11 +335,15 @@ fn reading(
 mod tests {
     use super::*;
     use crate::descriptions::entries_of;
-    use model::Kind;
+    use crate::polling::poller::run;
+    use model::{Cause, Kind};
+    use std::sync::{Arc, Mutex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     fn scraped(descriptions: &[Description], text: &str) -> Scrape {
-        let all: Vec<&Description> = descriptions.iter().collect();
-        read(text, Format::Text, &expositions(&all)[0].1, Timestamp(7_000_000)).unwrap()
+        let expositions = expositions(descriptions.iter().enumerate());
+        read(text, Format::Text, &expositions[0].1, Timestamp(7_000_000)).unwrap()
     }
 
     #[test]
@@ -382,7 +429,7 @@ mod tests {
              - {name: c, device_id: n, url: 'prometheus://n:9100/kwollect_custom'}\n",
         );
         let due: Vec<&Description> = all.iter().collect();
-        let requests = expositions(&due).remove(0).1;
+        let requests = expositions(due.iter().copied().enumerate()).remove(0).1;
         let read = |text| read(text, Format::Text, &requests, Timestamp(0));
         let page = read("<html>not metrics</html>\n").unwrap_err();
         assert!(page.what.starts_with("the response is no exposition"), "{page}");
@@ -408,5 +455,44 @@ mod tests {
         let labels = &scrape.readings[0].labels;
         assert_eq!(labels.get("_device_alias").as_deref(), Some("n1"));
         assert_eq!(labels.get("b").as_deref(), Some("c"));
+    }
+
+    #[tokio::test]
+    async fn a_wrong_password_is_sent_once_per_exchange_and_last() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let received = Arc::clone(&requests);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = [0; 4096];
+                let length = stream.read(&mut bytes).await.unwrap();
+                let request = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                let path = request.split(' ').nth(1).unwrap().to_owned();
+                let status = if path == "/c" { "200 OK" } else { "401 Unauthorized" };
+                received.lock().unwrap().push(path);
+                let text = format!("HTTP/1.1 {status}\r\ncontent-length: 4\r\n\r\na 1\n");
+                stream.write_all(text.as_bytes()).await.unwrap();
+            }
+        });
+        let entry = |path: &str| {
+            format!(
+                "- {{name: {path}, device_id: d, url: 'prometheus://ann:wrong@127.0.0.1:{port}/?path=/{path}'}}\n"
+            )
+        };
+        let all = entries_of(&["a", "b", "c"].map(entry).concat());
+        let due: Vec<&Description> = all.iter().collect();
+        let mut exporter = Exporter::new(&all[0].target);
+        let mut poll = async || {
+            let mut exchange = Exchange::new(Timestamp(0), due.len());
+            run(&mut exporter, &due, &mut exchange).await;
+            let all = exchange.failures.iter();
+            let denied = all.filter(|(_, failure)| failure.cause == Cause::PermissionLost);
+            (denied.count(), std::mem::take(&mut *requests.lock().unwrap()).concat())
+        };
+        assert_eq!(poll().await, (3, "/a".to_owned()));
+        assert_eq!(poll().await, (3, "/b".to_owned()));
+        assert_eq!(poll().await, (2, "/c/a".to_owned()));
+        assert_eq!(poll().await, (2, "/c/a".to_owned()));
     }
 }

@@ -135,16 +135,6 @@ impl Client {
         Self { target: target.clone(), connection: None, tls: None }
     }
 
-    /// Fetches a path of the target. Redirects are followed to the same host only.
-    pub(super) async fn get(
-        &mut self,
-        verification: &TlsVerification,
-        path: &str,
-        limits: (&str, usize),
-    ) -> Result<Body, Failure> {
-        self.follow(verification, Call::get(path, limits)).await?.into_body()
-    }
-
     /// Sends a request. Redirects are followed to the same host only.
     pub(super) async fn follow(
         &mut self,
@@ -426,8 +416,9 @@ mod tests {
             password: None,
         };
         let mut client = Client::new(&target);
-        let get = client.get(&TlsVerification::SystemRoots, "/", ("*/*", 1 << 20));
-        let failure = get.await.unwrap_err();
+        let call = Call::get("/", ("*/*", 1 << 20));
+        let received = client.follow(&TlsVerification::SystemRoots, call).await;
+        let failure = received.err().unwrap();
         assert!(failure.what.contains("too much before its response"), "{failure}");
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Exchange {
     is_settled: Vec<bool>,
     /// Whether no request was sent to the target.
     pub(crate) is_untried: bool,
+    /// The first failures, which are earlier ones: no request was sent for their descriptions.
+    pub(crate) untried: usize,
 }
 
 impl Exchange {
@@ -83,6 +85,7 @@ impl Exchange {
             warnings: Vec::new(),
             is_settled: vec![false; descriptions],
             is_untried: false,
+            untried: 0,
         }
     }
 
@@ -112,6 +115,15 @@ impl Exchange {
         self.settle(place);
     }
 
+    /// The descriptions without a result, with their places.
+    pub(crate) fn open<'a>(
+        &self,
+        due: &[&'a Description],
+    ) -> impl Iterator<Item = (usize, &'a Description)> {
+        let all = self.is_settled.iter().enumerate().zip(due);
+        all.filter(|((_, is_settled), _)| !**is_settled).map(|((place, _), one)| (place, *one))
+    }
+
     /// Marks a description as answered: its readings are added, or the device has no value now.
     pub(crate) fn settle(&mut self, place: usize) {
         if let Some(is_settled) = self.is_settled.get_mut(place) {
@@ -132,10 +144,11 @@ impl Exchange {
         }
     }
 
-    /// Adds an earlier failure to all descriptions, without an attempt.
-    pub(crate) fn fail_untried(&mut self, failure: &Failure) {
-        self.is_untried = true;
-        self.fail_rest(failure);
+    /// Adds an earlier failure to some descriptions, without an attempt.
+    pub(crate) fn fail_untried(&mut self, places: impl Iterator<Item = usize>, failure: &Failure) {
+        places.for_each(|place| self.fail(place, failure.clone()));
+        self.untried = self.failures.len();
+        self.is_untried = self.untried >= self.is_settled.len();
     }
 
     /// Adds a failure to all descriptions without a result.

@@ -171,22 +171,23 @@ impl PollMetrics {
         for description in due {
             devices.entry(&description.device).or_default().0 += 1;
         }
-        for (place, failure) in &exchange.failures {
+        // The good ones remain. A failure is counted once per attempt.
+        for (nth, (place, failure)) in exchange.failures.iter().enumerate() {
             if let Some(found) = due.get(*place).and_then(|one| devices.get_mut(&one.device)) {
-                found.1.push(failure.cause);
+                found.0 = found.0.saturating_sub(1);
+                found.1.extend((nth >= exchange.untried).then_some(failure.cause));
             }
         }
         let mut counted = Vec::new();
-        for (device, (requested, mut causes)) in devices {
-            let is_good = causes.len() < requested;
+        for (device, (good, mut causes)) in devices {
+            let is_good = good > 0;
             counted.push((device, is_good));
             if is_good {
                 self.good.insert(device.clone(), exchange.at);
             } else {
                 causes.dedup();
             }
-            // A failure is counted once per attempt.
-            for cause in causes.into_iter().filter(|_| !exchange.is_untried) {
+            for cause in causes {
                 let count = self.counts.entry((device.clone(), cause)).or_default();
                 *count = count.saturating_add(1);
             }

@@ -71,11 +71,15 @@ impl Schedule {
         self.ticks = periods.iter().map(ticks).collect();
     }
 
+    /// Start of the period that is read next: no earlier instant follows.
+    pub(super) fn next_start(&self) -> Timestamp {
+        let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
+        next.unwrap_or(Timestamp(i64::MAX))
+    }
+
     /// The instant of the next request.
     pub(super) fn next(&self) -> Timestamp {
-        let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
-        let next = next.map_or(Timestamp(i64::MAX), |next| next.plus(self.offset_us));
-        next.max(self.not_before)
+        self.next_start().plus(self.offset_us).max(self.not_before)
     }
 
     /// Takes what is due now. A tick that passed unread is missed: it is never read later.

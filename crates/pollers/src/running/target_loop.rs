@@ -8,13 +8,14 @@ use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
-use crate::polling::{self, Common, Exchange, Failure, Poller, SdrCache};
+use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
-use crate::sending::{Group, Groups, Missing, chance};
+use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
-use model::{Cause, Timestamp, printable};
-use std::collections::HashMap;
+use model::{Cause, DeviceId, Timestamp, printable};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     exchanges: Arc<Semaphore>,
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
     host_exchanges_max: usize,
+    /// Makes numbers of targets.
+    hasher: RandomState,
 }
 
 impl Shared {
@@ -55,6 +58,7 @@ impl Shared {
             exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),
             hosts: Mutex::default(),
             host_exchanges_max: limit(limits.host_exchanges_max),
+            hasher: RandomState::new(),
         }
     }
 
@@ -69,9 +73,9 @@ impl Shared {
     }
 }
 
-/// Polls a target until `end` changes, or until it has no entries any more.
+/// Polls a target until `end` changes, or until it has no entries any more. `is_start`: the poller starts.
 pub(super) async fn follow(
-    target: Target,
+    (target, is_start): (Target, bool),
     mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
@@ -91,6 +95,9 @@ pub(super) async fn follow(
         logged: Timestamp(i64::MIN),
         is_on_demand: false,
         demand_end: None,
+        number: shared.hasher.hash_one(&target),
+        is_start,
+        is_cut: false,
         target,
         descriptions: Vec::new(),
         periods: Vec::new(),
@@ -126,6 +133,11 @@ pub(super) async fn follow(
 
 struct TargetLoop {
     target: Target,
+    number: u64,
+    /// Whether its first descriptions are those with which the poller starts.
+    is_start: bool,
+    /// Whether its last exchange did not complete.
+    is_cut: bool,
     descriptions: Vec<Arc<Description>>,
     /// The period of each description; `None` for one that is not polled now.
     periods: Vec<Option<Duration>>,
@@ -150,14 +162,15 @@ struct TargetLoop {
 impl TargetLoop {
     /// Runs an exchange. Returns whether polling ends; the exchange then had a moment to complete.
     async fn exchange_or_end(&mut self, end: &mut watch::Receiver<bool>) -> bool {
-        let mut exchange = std::pin::pin!(self.exchange());
-        tokio::select! {
-            _ = end.changed() => {
-                tokio::time::timeout(CLOSE_MAX, exchange).await.ok();
-                true
+        let is_complete = {
+            let mut exchange = std::pin::pin!(self.exchange());
+            tokio::select! {
+                _ = end.changed() => tokio::time::timeout(CLOSE_MAX, exchange).await.is_ok(),
+                () = &mut exchange => return false,
             }
-            () = &mut exchange => false,
-        }
+        };
+        self.is_cut = !is_complete;
+        true
     }
 
     /// Replaces the descriptions and their promotions. An unchanged description loses no tick.
@@ -174,6 +187,7 @@ impl TargetLoop {
             }
             before.push(place);
         }
+        self.rejections.set(&before);
         let scheduled: Vec<_> = before.iter().copied().zip(periods.iter().copied()).collect();
         self.schedule.set(&scheduled, now);
         let was_polled = |place: &usize| self.periods.get(*place).is_some_and(Option::is_some);
@@ -184,12 +198,17 @@ impl TargetLoop {
                 (&**one, place.filter(was_polled).filter(|_| period.is_some()))
             })
             .collect();
-        let missing = self.outages.set(&self.descriptions, &polled, now);
+        let is_start = std::mem::take(&mut self.is_start);
+        let groups = &self.shared.groups;
+        let begin = |device: &DeviceId| groups.begun(device).filter(|_| is_start).unwrap_or(now);
+        let missing = self.outages.set(&self.descriptions, &polled, now, begin);
         self.miss(missing);
+        self.set_complete(false);
         let changed =
             self.metrics.set_periods(new.iter().map(|one| &**one).zip(periods.iter().copied()));
         store(&self.shared.groups, &changed, now);
         (self.descriptions, self.periods) = (new, periods);
+        self.set_complete(true);
         self.is_on_demand = self
             .descriptions
             .iter()
@@ -201,6 +220,19 @@ impl TargetLoop {
     fn is_concerned(&self, demand: &Demand) -> bool {
         let now = wall();
         self.is_on_demand || self.descriptions.iter().any(|one| demand.period(one, now).is_some())
+    }
+
+    /// States until when the samples and gaps of its devices are complete, or that it returns nothing of them any more.
+    fn set_complete(&self, is_polled: bool) {
+        let next = self.schedule.next_start().plus(-1);
+        for of_device in self.descriptions.chunk_by(|one, next| one.device == next.device) {
+            let Some(device) = of_device.first().map(|one| &one.device) else { continue };
+            let reported = self.outages.reported(&self.descriptions, device);
+            let at = reported.map_or(next, |reported| reported.min(next));
+            let until = CompleteUntil { at, is_failing: reported.is_some() };
+            let until = is_polled.then_some(until);
+            self.shared.groups.of(device, |group| group.set_complete(device, self.number, until));
+        }
     }
 
     fn miss(&self, missing: Vec<Missing>) {
@@ -224,17 +256,27 @@ impl TargetLoop {
         let mut exchange = Exchange::new(taken.at, due.len());
         let begun = Instant::now();
         if let Some(rejection) = self.rejections.holding(wall()) {
-            exchange.fail_untried(rejection);
-        } else {
+            let is_held = |nth: &usize| {
+                places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))
+            };
+            exchange.fail_untried((0..due.len()).filter(is_held), rejection);
+        }
+        if !exchange.is_untried {
             polling::run(&mut *self.poller, &due, &mut exchange).await;
-            self.rejections.tried(rejection(&self.target, &exchange, due.len()), wall());
+            let (accepted, rejected) = attempts(&self.target, &places, &exchange);
+            self.rejections.tried(&accepted, &rejected, wall());
         }
         let took = begun.elapsed().as_secs_f64();
         let has_answered = exchange.failures.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
-            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at) {
+            let Shared { groups, hasher, .. } = &*self.shared;
+            let admit = |one: &Reading| {
+                let name = hasher.hash_one(&one.metric);
+                groups.of(&one.device, |group| group.admit_name(self.number, name)) == Some(true)
+            };
+            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at, admit) {
                 self.metrics.reject_series(&missing.device, count);
                 exchange.warnings.push(missing.detail.clone());
                 self.miss(vec![missing]);
@@ -250,6 +292,7 @@ impl TargetLoop {
         }
         store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
+        self.set_complete(true);
         self.schedule.answered(has_answered, wall());
         self.log(&exchange);
     }
@@ -281,6 +324,9 @@ impl TargetLoop {
     async fn end(mut self) {
         let missing = self.outages.end(&self.descriptions, wall());
         self.miss(missing);
+        if !self.is_cut {
+            self.set_complete(false);
+        }
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
     }
 }
@@ -315,13 +361,22 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
     }
 }
 
-/// Why the target rejected the user or the password, if it did nothing else.
-fn rejection<'a>(target: &Target, exchange: &'a Exchange, due: usize) -> Option<&'a Failure> {
+/// Which descriptions returned values, and which failed because the target rejected the user or the password.
+fn attempts<'a>(
+    target: &Target,
+    places: &[usize],
+    exchange: &'a Exchange,
+) -> (Vec<usize>, Vec<(usize, &'a Failure)>) {
     let has_account = target.protocol != Protocol::Snmp && target.user.is_some();
-    let is_rejected = |(_, failure): &(usize, Failure)| failure.cause == Cause::PermissionLost;
-    let (_, first) = exchange.failures.first()?;
-    let are_all = exchange.failures.len() >= due && exchange.failures.iter().all(is_rejected);
-    (has_account && are_all).then_some(first)
+    if !has_account {
+        return (Vec::new(), Vec::new());
+    }
+    let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
+    let good = places.iter().enumerate().filter(|(nth, _)| !failed.contains(nth));
+    let tried = exchange.failures.iter().skip(exchange.untried);
+    let rejected = tried.filter(|(_, failure)| failure.cause == Cause::PermissionLost);
+    let rejected = rejected.filter_map(|(nth, failure)| Some((*places.get(*nth)?, failure)));
+    (good.map(|(_, place)| *place).collect(), rejected.collect())
 }
 
 /// Passes on the samples of all groups once a second.

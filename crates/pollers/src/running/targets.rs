@@ -14,12 +14,14 @@ pub(super) struct Targets {
     /// The entries that each loop follows. Without its sender, a loop ends.
     entries: HashMap<Target, watch::Sender<Vec<Arc<Description>>>>,
     loops: JoinSet<()>,
+    /// Whether the poller starts.
+    is_start: bool,
 }
 
 impl Targets {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let (end, _) = watch::channel(false);
-        Self { shared, end, entries: HashMap::new(), loops: JoinSet::new() }
+        Self { shared, end, entries: HashMap::new(), loops: JoinSet::new(), is_start: true }
     }
 
     /// Replaces the targets and their entries.
@@ -38,9 +40,11 @@ impl Targets {
             }
             let (entries, receiver) = watch::channel(descriptions);
             let shared = Arc::clone(&self.shared);
-            self.loops.spawn(follow(target.clone(), receiver, shared, self.end.subscribe()));
+            let start = (target.clone(), self.is_start);
+            self.loops.spawn(follow(start, receiver, shared, self.end.subscribe()));
             self.entries.insert(target, entries);
         }
+        self.is_start = false;
     }
 
     /// Waits without end. A loop that panics is logged: its target is not polled until the files are read again.

@@ -1,7 +1,9 @@
 //! Values in JSON documents: one request per document serves all its paths.
 //!
+//! - `lenient_json`: documents with numbers that serde_json rejects
 //! - `redfish_session`: sessions of Redfish services
 
+mod lenient_json;
 mod redfish_session;
 
 use super::http::{Authorization, Call, Client, Received};
@@ -15,6 +17,7 @@ use model::Labels;
 use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
+use std::collections::BTreeSet;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -28,6 +31,8 @@ pub(super) struct Documents {
     target: Target,
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<RedfishSession>,
+    /// The documents that reject the user: they are requested after the others.
+    rejecting: BTreeSet<String>,
 }
 
 /// Why a document is not read.
@@ -47,12 +52,13 @@ impl From<Failure> for FetchError {
 
 impl Documents {
     pub(super) fn new(target: &Target) -> Self {
-        Self { client: Client::new(target), target: target.clone(), sessions: Vec::new() }
+        let (client, target) = (Client::new(target), target.clone());
+        Self { client, target, sessions: Vec::new(), rejecting: BTreeSet::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
-        for (place, description) in due.iter().enumerate() {
+        for (place, description) in exchange.open(due) {
             if let Request::Json(request) = &description.request {
                 let key = (&*request.document, &description.tls);
                 match documents.iter_mut().find(|(known, _)| *known == key) {
@@ -61,18 +67,24 @@ impl Documents {
                 }
             }
         }
+        documents.sort_by_key(|((path, _), _)| self.rejecting.contains(*path));
         for ((path, tls), places) in documents {
             let fetched = match self.fetch(tls, path).await {
-                Ok(document) => Ok(document),
-                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
+                Ok(document) => {
+                    self.rejecting.remove(path);
+                    Ok(document)
+                }
+                Err(FetchError::User(failure)) => {
+                    self.rejecting.insert(path.to_owned());
+                    return exchange.fail_rest(&failure);
+                }
                 Err(FetchError::Document(failure)) => Err(failure),
             };
             for place in places {
                 let Some(description) = due.get(place) else { continue };
                 let value = fetched.as_ref().map_err(Clone::clone);
                 match value.and_then(|value| value_at(description, value)) {
-                    Ok(None) => exchange.settle(place),
-                    Ok(Some((value, labels))) => exchange.value(place, due, labels, value),
+                    Ok((value, labels)) => exchange.value(place, due, labels, value),
                     Err(failure) => exchange.fail(place, failure),
                 }
             }
@@ -92,11 +104,11 @@ impl Documents {
             true => FetchError::User(failure),
             false => FetchError::Document(failure),
         })?;
-        let value = serde_json::from_slice(&body.bytes);
-        Ok(value.map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))?)
+        Ok(lenient_json::parse(&body.bytes).map_err(Failure::broken)?)
     }
 
-    /// Sends a request in a session, if the service has them. A session that has ended is opened again, once.
+    /// Sends a request in a session, if the service has them. A session that has ended is opened again,
+    /// once; a service that rejects the new one, too, receives the password.
     async fn fetch_in_session(
         &mut self,
         tls: &TlsVerification,
@@ -111,7 +123,8 @@ impl Documents {
         let Some(session) = self.sessions.get_mut(known) else {
             return Ok(client.follow(tls, call.clone()).await?);
         };
-        for is_again in [false, true] {
+        // A session that was used, a new one, and none.
+        for _ in 0..3 {
             let token = session.token(client, target).await?;
             let authorization = token
                 .as_ref()
@@ -119,16 +132,14 @@ impl Documents {
             let received = client.follow(tls, Call { authorization, ..call.clone() }).await?;
             let is_rejected = received.status == StatusCode::UNAUTHORIZED;
             if token.is_none() || !is_rejected {
+                if received.status.is_success() {
+                    session.accept();
+                }
                 return Ok(received);
             }
-            if is_again {
-                // The service opens sessions, but does not accept them here.
-                session.abandon(client).await;
-                return Ok(received);
-            }
-            session.forget();
+            session.reject(client).await;
         }
-        Err(Failure::broken("the session has ended").into())
+        Err(Failure::broken("the service ends each session").into())
     }
 }
 
@@ -150,19 +161,15 @@ impl Poller for Documents {
     }
 }
 
-/// The value of a description in its document; `None` if it is null. Of several matches the first is used.
-fn value_at(description: &Description, document: &Value) -> Result<Option<(f64, Labels)>, Failure> {
+/// The value of a description in its document. Of several matches the first is used.
+fn value_at(description: &Description, document: &Value) -> Result<(f64, Labels), Failure> {
     match &description.request {
         Request::Json(request) => value_of(&request.json_path, document, &description.labels),
-        _ => Ok(None),
+        _ => Err(Failure::broken("it is in no document")),
     }
 }
 
-fn value_of(
-    json_path: &str,
-    document: &Value,
-    labels: &Labels,
-) -> Result<Option<(f64, Labels)>, Failure> {
+fn value_of(json_path: &str, document: &Value, labels: &Labels) -> Result<(f64, Labels), Failure> {
     let path = JsonPath::parse(json_path);
     let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
     let matches = path.query(document);
@@ -176,8 +183,29 @@ fn value_of(
 pub fn parse_any(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (path, document) = bytes.split_at(end);
-    if let (Ok(path), Ok(document)) = (std::str::from_utf8(path), serde_json::from_slice(document))
-    {
+    if let (Ok(path), Ok(document)) = (std::str::from_utf8(path), lenient_json::parse(document)) {
         value_of(path, &document, &Labels::default()).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_no_reading_and_a_wrong_number_costs_no_other_value() {
+        let text = br#"{"power": null, "power": null, "a": 1e999, "b": [-Infinity, NaN], "c": 42, "c": 43,
+            "long": 100000000000000000000000000000000000000000, "text": "NaN, 1e999, \"", "tiny": 1e-999}"#;
+        let document = lenient_json::parse(text).unwrap();
+        let labels = Labels::default();
+        let value = |path: &str| value_of(path, &document, &labels).map(|(value, _)| value);
+        let failure = value("$.power").unwrap_err();
+        assert_eq!(&*failure.what, "the device has no reading: the value is null");
+        assert_eq!(value("$.a"), Ok(f64::INFINITY));
+        assert_eq!(value("$.b[0]"), Ok(f64::NEG_INFINITY));
+        assert!(value("$.b[1]").unwrap().is_nan());
+        assert_eq!((value("$.c"), value("$.long"), value("$.tiny")), (Ok(43.0), Ok(1e41), Ok(0.0)));
+        let (_, labels) = value_of("$.text", &document, &labels).unwrap();
+        assert_eq!(labels.get("value_str").as_deref(), Some("NaN, 1e999, \""));
     }
 }
