@@ -2,8 +2,8 @@
 
 usage: polls.py [exporters] [snmp] [beside] [devices] [outage] [insert]   (all of them without a word)
 
-Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS (60) of each load. `beside` needs
-PostgreSQL 15 and kwollector (`target/python`), and runs as root. Prints one line a load. The targets share the machine's processors.
+Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS_EACH (60) of each load. `beside` needs
+PostgreSQL 15, installs kwollector below target/bench, and runs as root. Prints one line a load. The targets share the machine's processors.
 """
 
 import concurrent.futures
@@ -23,9 +23,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILT = ROOT / "target" / os.environ.get("PROFILE", "release")
-PYTHON = ROOT / "target/python/bin"
+KWOLLECT = ROOT / "target/bench/kwollect"
 SECONDS = int(os.environ.get("SECONDS_EACH", "60"))
 HTTP, JSON, MODBUS, SNMP, SLOW, LYING, DEAD = 29100, 29101, 29102, 29161, 29103, 29104, 29105
+POSTGRESQL = pathlib.Path("/usr/lib/postgresql/15/bin")
 TABLE = "1.3.6.1.4.1.99999.1"
 
 
@@ -163,6 +164,12 @@ def measure_snmp():
 
 def measure_beside():
     """Loads that kwollector sustains, in turn with it."""
+    if os.geteuid() != 0 or not POSTGRESQL.is_dir():
+        print(f"not measured beside kwollector: it needs root and {POSTGRESQL}", flush=True)
+        return
+    if not (KWOLLECT / "bin/kwollector").exists():
+        subprocess.run([sys.executable, "-m", "venv", KWOLLECT], check=True)
+        subprocess.run([KWOLLECT / "bin/pip", "install", "--quiet", "kwollect==1.3.1", "orjson"], check=True)
     exporter = ({"lines": 500, "http_port": HTTP}, lambda files: exporters(files, 100, 5000), 500, "scrapes", "100 exporters x 500 lines at 5 s")
     oids = oids_of(150)
     snmp = (snmp_plan(60, oids, 161), lambda files: agents(files, 60, oids, port=161), 1, "variables", "SNMP, 60 devices x 150 OIDs at 1 s")
@@ -178,27 +185,26 @@ def kwollector(plan, describe, per_answer, count_of, what):
     site = Site(plan)
     describe(site.files)
     data, port = site.dir / "postgres", "29432"
-    bin_dir = pathlib.Path("/usr/lib/postgresql/15/bin")
     site.dir.chmod(0o755)
     data.mkdir()
     shutil.chown(data, "postgres")
     as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     run = lambda *command: subprocess.run([*as_postgres, *map(str, command)], check=True, capture_output=True, text=True, cwd="/").stdout
-    run(bin_dir / "initdb", "-D", data, "-A", "trust")
+    run(POSTGRESQL / "initdb", "-D", data, "-A", "trust")
     options = f"-p {port} -k {data} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB"
-    run(bin_dir / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
+    run(POSTGRESQL / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
     psql = lambda query: run("psql", "-h", data, "-p", port, "-Atc", query, "postgres").strip()
     try:
         psql("CREATE TABLE metrics (timestamp timestamptz, device_id text, metric_id text, value double precision, labels jsonb);"
              "CREATE TABLE promoted_metrics (device_id text, metric_id text)")
-        command = [PYTHON / "kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
+        command = [KWOLLECT / "bin/kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
         program, begun = Program(command, {**site.env, "PGPORT": port}), time.monotonic()
         time.sleep(SECONDS)
         used = program.end()
         took = time.monotonic() - begun
         report(f"kwollector, {what}", site.counts()[count_of] * per_answer, int(psql("SELECT count(*) FROM metrics")), took, used, program)
     finally:
-        run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+        run(POSTGRESQL / "pg_ctl", "-D", data, "-m", "immediate", "stop")
         site.end()
 
 

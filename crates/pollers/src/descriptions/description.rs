@@ -21,8 +21,8 @@ pub struct Description {
     pub name: String,
     /// The device that the samples belong to.
     pub device: DeviceId,
-    /// The target that is asked.
-    pub target: Target,
+    /// The target that is asked. Entries of a file share it.
+    pub target: Arc<Target>,
     /// What the target is asked for.
     pub request: Request,
     /// Period of the requests.
@@ -53,6 +53,18 @@ impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
         self.labels.get("_device_alias")
+    }
+
+    /// Shares what is equal in another entry.
+    pub(super) fn share(&mut self, other: &Self) {
+        fn share<T: Clone + PartialEq>(one: &mut T, other: &T) {
+            if one == other {
+                one.clone_from(other);
+            }
+        }
+        share(&mut self.device, &other.device);
+        share(&mut self.target, &other.target);
+        share(&mut self.labels, &other.labels);
     }
 
     /// Whether another entry requests the same, wherever it is written.
@@ -101,7 +113,7 @@ pub enum TlsVerification {
     /// By the certificates of this file.
     Ca(PathBuf),
     /// By the SHA-256 of the certificate.
-    Fingerprint([u8; 32]),
+    Fingerprint(Box<[u8; 32]>),
     /// Not at all.
     Insecure,
 }

@@ -153,14 +153,14 @@ impl<'a> Keys<'a> {
             line: self.line,
             name: name?,
             device: device?,
-            target: Target {
+            target: Arc::new(Target {
                 protocol: found.protocol,
                 is_tls: found.is_tls,
                 host: parts.host,
                 port: parts.port.unwrap_or(found.port),
                 user: found.user.map(Secret::new),
                 password: parts.password.map(Secret::new),
-            },
+            }),
             request: found.request,
             period,
             period_idle,
@@ -356,6 +356,8 @@ fn tls(value: &Value) -> Result<TlsVerification, String> {
 
 /// The key `fingerprint`.
 fn fingerprint(text: &str) -> Result<TlsVerification, String> {
-    let digest = TlsVerification::digest(text).map(TlsVerification::Fingerprint);
-    digest.ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
+    let digest = TlsVerification::digest(text).map(Box::new);
+    digest
+        .map(TlsVerification::Fingerprint)
+        .ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
 }

@@ -95,7 +95,7 @@ impl Pins {
     pub fn apply(&self, descriptions: &mut [Description]) {
         for one in descriptions.iter_mut().filter(|one| one.is_verified_by_roots()) {
             if let Some(digest) = self.0.get(&place(&one.target)) {
-                one.tls = TlsVerification::Fingerprint(*digest);
+                one.tls = TlsVerification::Fingerprint(Box::new(*digest));
             }
         }
     }
@@ -139,7 +139,8 @@ mod tests {
         let pins = Pins::read(&path).unwrap();
         pins.apply(&mut all);
         let tls: Vec<&TlsVerification> = all.iter().map(|one| &one.tls).collect();
-        let (roots, pinned) = (TlsVerification::SystemRoots, TlsVerification::Fingerprint([7; 32]));
+        let pinned = TlsVerification::Fingerprint(Box::new([7; 32]));
+        let roots = TlsVerification::SystemRoots;
         assert_eq!(tls, [&pinned, &TlsVerification::Insecure, &roots, &roots]);
         for wrong in ["bmc-1:443", "bmc-1:443 07", "bmc-1:443 zz"] {
             delivery::write_private(&path, wrong.as_bytes()).unwrap();

@@ -51,7 +51,7 @@ pub fn summary(directory: &Directory) -> String {
     let mut rows: BTreeMap<(&Target, &str, Duration, bool), Vec<&str>> = BTreeMap::new();
     for description in &directory.descriptions {
         let key = (
-            &description.target,
+            &*description.target,
             description.device.as_str(),
             description.period,
             description.is_optional,

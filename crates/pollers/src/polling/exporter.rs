@@ -11,6 +11,7 @@ use crate::meaning::{Exposed, Family};
 use crate::protocols::{PrometheusRequest, Request};
 use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -51,7 +52,7 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub(super) fn new(target: &Target) -> Self {
+    pub(super) fn new(target: &Arc<Target>) -> Self {
         Self { client: Client::new(target) }
     }
 

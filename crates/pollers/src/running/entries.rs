@@ -3,12 +3,13 @@
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
 use crate::descriptions::{
-    Description, Finding, Pins, Target, TlsVerification, list_directory, read_directory,
+    Description, Directory, Finding, Pins, Target, TlsVerification, duplicates, list_directory,
+    read_files,
 };
 use crate::sending::Devices;
 use api::PollerRequest;
 use model::printable;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -65,25 +66,31 @@ impl Entries {
     pub(super) fn read_again(&mut self) -> io::Result<()> {
         // Before the files are read: a later change is noticed.
         let state = self.file_states()?;
-        let directory = read_directory(&self.dir)?;
+        let pins = self.pins.as_deref().map(Pins::read).transpose();
+        let pins = pins.unwrap_or_else(|error| {
+            log::error!("no certificate is pinned: {}", printable(&error.to_string()));
+            None
+        });
+        let pins = pins.unwrap_or_default();
+        let earlier: HashMap<(&Path, usize), &Arc<Description>> =
+            self.descriptions.iter().map(|one| ((&*one.file, one.line), one)).collect();
+        let mut descriptions = Vec::with_capacity(self.descriptions.len());
+        // An unchanged entry remains the same object: two of each would double the memory.
+        let take = |directory: &mut Directory| {
+            pins.apply(&mut directory.descriptions);
+            for one in directory.descriptions.drain(..).filter(|one| self.is_polled(one)) {
+                let same = earlier.get(&(&*one.file, one.line)).copied();
+                let same = same.filter(|same| same.is_like(&one)).cloned();
+                descriptions.push(same.unwrap_or_else(|| Arc::new(one)));
+            }
+        };
+        let mut directory = read_files(&self.dir, take)?;
+        directory.findings.extend(duplicates(descriptions.iter().map(|one| &**one)));
+        directory.sort_findings();
         for finding in directory.findings.iter().filter(|one| !self.findings.contains(one)) {
             log::warn!("{}", printable(&finding.to_string()));
         }
-        let mut descriptions = directory.descriptions;
-        if let Some(only) = &self.only {
-            descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
-        }
-        match self.pins.as_deref().map(Pins::read).transpose() {
-            Ok(pins) => pins.unwrap_or_default().apply(&mut descriptions),
-            Err(error) => {
-                log::error!("no certificate is pinned: {}", printable(&error.to_string()))
-            }
-        }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
-        // Not `collect`, which keeps the memory of the list.
-        let mut shared = Vec::with_capacity(descriptions.len());
-        shared.extend(descriptions.into_iter().map(Arc::new));
-        let mut descriptions = shared;
         descriptions.extend(self.descriptions.iter().filter(|one| is_unread(one)).cloned());
         self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
@@ -92,12 +99,18 @@ impl Entries {
         Ok(())
     }
 
+    /// Whether its device is one of those to poll.
+    fn is_polled(&self, one: &Description) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|only| only.iter().any(|name| name == one.device.as_str()))
+    }
+
     /// Logs the new targets without a verified certificate.
     fn warn_of_unverified(&self, descriptions: &[Arc<Description>]) {
-        let targets = |all: &[Arc<Description>]| -> BTreeSet<Target> {
+        let targets = |all: &[Arc<Description>]| -> BTreeSet<Arc<Target>> {
             let insecure =
                 all.iter().filter(|one| one.target.is_tls && one.tls == TlsVerification::Insecure);
-            insecure.map(|one| one.target.clone()).collect()
+            insecure.map(|one| Arc::clone(&one.target)).collect()
         };
         for target in targets(descriptions).difference(&targets(&self.descriptions)) {
             log::warn!("{target}: its certificate is not verified: `insecure`");
@@ -135,10 +148,10 @@ impl Entries {
     }
 
     /// The entries of each target.
-    pub(super) fn targets(&self) -> BTreeMap<Target, Vec<Arc<Description>>> {
-        let mut targets: BTreeMap<Target, Vec<Arc<Description>>> = BTreeMap::new();
+    pub(super) fn targets(&self) -> BTreeMap<Arc<Target>, Vec<Arc<Description>>> {
+        let mut targets: BTreeMap<Arc<Target>, Vec<Arc<Description>>> = BTreeMap::new();
         for one in &self.descriptions {
-            targets.entry(one.target.clone()).or_default().push(Arc::clone(one));
+            targets.entry(Arc::clone(&one.target)).or_default().push(Arc::clone(one));
         }
         targets
     }

@@ -22,6 +22,8 @@ use tokio::time::{MissedTickBehavior, interval};
 const THREADS_MAX: usize = 4;
 /// Interval at which the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Looks between returns of unused memory. The first follows 2 s after the files are read.
+const LOOKS_OF_TRIM: u32 = 30;
 
 /// Polls the devices of the description files in `dir` until SIGTERM or SIGINT, and sends the samples to the server.
 /// SIGHUP and changed files change the polls.
@@ -30,6 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The poller cannot start.
 pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
+    kernel::heap::share();
     let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {
         Some(name) => name.clone(),
@@ -63,17 +66,25 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     follow_entries(&mut targets, &entries, &shared);
     let mut sealing = JoinSet::new();
     sealing.spawn(seal(Arc::clone(&shared)));
+    let mut looks = 0;
     loop {
         let is_due = tokio::select! {
             _ = term.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => true,
-            _ = look.tick() => tokio::task::block_in_place(|| entries.have_changed()),
+            _ = look.tick() => tokio::task::block_in_place(|| {
+                looks += 1;
+                if looks % LOOKS_OF_TRIM == 2 {
+                    kernel::heap::give_back();
+                }
+                entries.have_changed()
+            }),
             () = targets.report_panics() => false,
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
             follow_entries(&mut targets, &entries, &shared);
+            looks = 0;
         }
     }
     log::info!("poller ends");
@@ -96,7 +107,9 @@ fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
 /// Polls the targets of the entries, and no others.
 fn follow_entries(targets: &mut Targets, entries: &Entries, shared: &Shared) {
     let found = entries.targets();
-    tokio::task::block_in_place(|| shared.common.sdr_cache.retain(found.keys()));
+    tokio::task::block_in_place(|| {
+        shared.common.sdr_cache.retain(found.keys().map(|target| &**target))
+    });
     log::info!("polls {} targets of {} files", found.len(), entries.files());
     targets.set(found);
 }

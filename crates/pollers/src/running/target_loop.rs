@@ -71,7 +71,7 @@ impl Shared {
 
 /// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
-    target: Target,
+    target: Arc<Target>,
     mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
@@ -79,7 +79,8 @@ pub(super) async fn follow(
     let mut demand = shared.demand.clone();
     let poller = polling::open(&target, &shared.common);
     let first = entries.borrow().first().map(|one| chance(&one.device));
-    let mut follower = TargetLoop {
+    // In a box, as the exchange is: the task of a target that waits then needs little memory, and they are many.
+    let mut follower = Box::new(TargetLoop {
         schedule: Schedule::new(first.unwrap_or_default()),
         outages: Outages::new(),
         rejections: Rejections::default(),
@@ -96,7 +97,7 @@ pub(super) async fn follow(
         periods: Vec::new(),
         shared,
         poller,
-    };
+    });
     let (mut changed, mut is_over) = (true, false);
     while !is_over {
         let now = wall();
@@ -125,7 +126,7 @@ pub(super) async fn follow(
 }
 
 struct TargetLoop {
-    target: Target,
+    target: Arc<Target>,
     descriptions: Vec<Arc<Description>>,
     /// The period of each description; `None` for one that is not polled now.
     periods: Vec<Option<Duration>>,
@@ -150,10 +151,10 @@ struct TargetLoop {
 impl TargetLoop {
     /// Runs an exchange. Returns whether polling ends; the exchange then had a moment to complete.
     async fn exchange_or_end(&mut self, end: &mut watch::Receiver<bool>) -> bool {
-        let mut exchange = std::pin::pin!(self.exchange());
+        let mut exchange = Box::pin(self.exchange());
         tokio::select! {
             _ = end.changed() => {
-                tokio::time::timeout(CLOSE_MAX, exchange).await.ok();
+                tokio::time::timeout(CLOSE_MAX, &mut exchange).await.ok();
                 true
             }
             () = &mut exchange => false,
@@ -278,7 +279,7 @@ impl TargetLoop {
         (self.failure, self.logged) = (state, exchange.at);
     }
 
-    async fn end(mut self) {
+    async fn end(&mut self) {
         let missing = self.outages.end(&self.descriptions, wall());
         self.miss(missing);
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();

@@ -146,6 +146,7 @@ impl Group {
     pub(crate) fn seal(&mut self) {
         let before = self.sink.counts().series_rejected;
         self.sealer.seal(&mut self.sink);
+        self.sink.shrink();
         let rejected = self.sink.counts().series_rejected - before;
         if rejected > 0 {
             log::error!("{}: {rejected} samples of too many series are dropped", self.origin);

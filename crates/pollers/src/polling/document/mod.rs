@@ -15,6 +15,7 @@ use model::Labels;
 use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
+use std::sync::Arc;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -25,7 +26,7 @@ const REDFISH: &str = "/redfish/";
 /// A service of JSON documents.
 pub(super) struct Documents {
     client: Client,
-    target: Target,
+    target: Arc<Target>,
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<RedfishSession>,
 }
@@ -46,8 +47,8 @@ impl From<Failure> for FetchError {
 }
 
 impl Documents {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { client: Client::new(target), target: target.clone(), sessions: Vec::new() }
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        Self { client: Client::new(target), target: Arc::clone(target), sessions: Vec::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
