@@ -22,7 +22,7 @@ mod manual;
 mod pins;
 mod summary;
 
-pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
+pub use description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
 pub use directory::{

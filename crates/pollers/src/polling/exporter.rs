@@ -59,8 +59,10 @@ impl Exporter {
     /// Reads the metrics that descriptions of one exposition request.
     async fn scrape(&mut self, requests: &Requests<'_>, at: Timestamp) -> Result<Scrape, Failure> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
-        let body =
-            self.client.get(&description.tls, &request.path, (ACCEPT, BODY_BYTES_MAX)).await?;
+        let body = self
+            .client
+            .get(&description.rare().tls, &request.path, (ACCEPT, BODY_BYTES_MAX))
+            .await?;
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
@@ -108,7 +110,7 @@ fn expositions<'a>(due: &[&'a Description]) -> Vec<(Vec<usize>, Requests<'a>)> {
         let Request::Prometheus(request) = &description.request else { continue };
         let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
             requests.first().is_some_and(|(one, first)| {
-                (&one.tls, &first.path) == (&description.tls, &request.path)
+                (&one.rare().tls, &first.path) == (&description.rare().tls, &request.path)
             })
         };
         match expositions.iter_mut().find(is_of) {
@@ -176,7 +178,7 @@ fn missing(
     names: &HashSet<String>,
 ) -> Option<Failure> {
     let is_there = |name: &String| name == CUSTOM || names.contains(name);
-    let is_limited = request.names.is_empty() || description.only.is_some();
+    let is_limited = request.names.is_empty() || description.rare().only.is_some();
     let are_missing = !is_limited && !request.names.iter().any(is_there);
     are_missing.then(|| {
         Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
@@ -218,7 +220,7 @@ fn requested<'a>(
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
     let promoted = |description: &Description| {
-        let Some(only) = &description.only else { return true };
+        let Some(only) = &description.rare().only else { return true };
         let stored = stored_name(sample);
         only.iter().any(|expression| expression.matches(&stored))
     };

@@ -10,6 +10,7 @@ use crate::sending::Devices;
 use api::PollerRequest;
 use model::printable;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,10 +29,11 @@ pub(super) struct Entries {
     descriptions: Vec<Arc<Description>>,
     /// What the log states already.
     findings: Vec<Finding>,
-    /// The files when they were read.
-    read: Vec<FileState>,
-    /// The files when they were last looked at.
-    seen: Vec<FileState>,
+    /// The hash of the states of the files when they were read.
+    read: u64,
+    /// The same when they were last looked at.
+    seen: u64,
+    hasher: RandomState,
 }
 
 /// Path, device, inode, size and times of a file.
@@ -51,8 +53,9 @@ impl Entries {
             files: 0,
             descriptions: Vec::new(),
             findings: Vec::new(),
-            read: Vec::new(),
-            seen: Vec::new(),
+            read: 0,
+            seen: 0,
+            hasher: RandomState::new(),
         };
         let failed = |why| PollerError::Directory { dir: dir.to_owned(), why };
         entries.read_again().map_err(failed)?;
@@ -95,7 +98,7 @@ impl Entries {
         self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
             (descriptions, directory.findings, directory.files);
-        (self.seen, self.read) = (state.clone(), state);
+        (self.seen, self.read) = (state, state);
         Ok(())
     }
 
@@ -108,8 +111,9 @@ impl Entries {
     /// Logs the new targets without a verified certificate.
     fn warn_of_unverified(&self, descriptions: &[Arc<Description>]) {
         let targets = |all: &[Arc<Description>]| -> BTreeSet<Arc<Target>> {
-            let insecure =
-                all.iter().filter(|one| one.target.is_tls && one.tls == TlsVerification::Insecure);
+            let insecure = all
+                .iter()
+                .filter(|one| one.target.is_tls && one.rare().tls == TlsVerification::Insecure);
             insecure.map(|one| Arc::clone(&one.target)).collect()
         };
         for target in targets(descriptions).difference(&targets(&self.descriptions)) {
@@ -126,20 +130,22 @@ impl Entries {
         is_settled && have_changed
     }
 
-    fn file_states(&self) -> io::Result<Vec<FileState>> {
+    /// A hash of the states of the files: as a list, they are many.
+    fn file_states(&self) -> io::Result<u64> {
         let mut paths: Vec<PathBuf> = self.pins.iter().cloned().collect();
         for entry in list_directory(&self.dir)? {
             paths.push(entry?.path());
         }
         paths.sort_unstable();
-        let state = |path: PathBuf| {
+        let state = |path: PathBuf| -> Option<FileState> {
             // A file that vanishes meanwhile is a change, too.
             let data = std::fs::metadata(&path).ok()?;
             let what = [data.dev(), data.ino(), data.size()];
             let when = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
             Some((path, what, when))
         };
-        Ok(paths.into_iter().filter_map(state).collect())
+        let states: Vec<FileState> = paths.into_iter().filter_map(state).collect();
+        Ok(self.hasher.hash_one(states))
     }
 
     /// Number of files.
@@ -188,7 +194,7 @@ impl Entries {
             );
             names.truncate(PollerRequest::NAMES_MAX);
         }
-        let count_jobs = self.descriptions.iter().any(|one| one.period_idle.is_some());
+        let count_jobs = self.descriptions.iter().any(|one| one.rare().period_idle.is_some());
         DemandNames { names, count_jobs }
     }
 }
@@ -227,5 +233,26 @@ mod tests {
         assert!(!entries.have_changed() && entries.have_changed());
         entries.read_again().unwrap();
         assert_eq!((names(&entries), entries.files()), (vec!["two".to_owned()], 1));
+    }
+
+    #[test]
+    fn an_unchanged_entry_remains_the_same_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = |name: &str, factor: f64| {
+            format!(
+                "- {{name: {name}, device_id: d, url: 'http://d/#{name}', scale_factor: {factor}}}\n"
+            )
+        };
+        let write = |text: String| std::fs::write(dir.path().join("a"), text).unwrap();
+        write(entry("one", 1.0) + &entry("two", 1.0) + &entry("three", 1.0));
+        let mut entries = Entries::read(dir.path(), None, None).unwrap();
+        let before = entries.descriptions.clone();
+        assert!(Arc::ptr_eq(&before[0].target, &before[2].target));
+        write(entry("one", 1.0) + &entry("two", 2.0) + "\n" + &entry("three", 1.0));
+        entries.read_again().unwrap();
+        let is_same = before.iter().zip(&entries.descriptions);
+        let is_same: Vec<bool> = is_same.map(|(one, other)| Arc::ptr_eq(one, other)).collect();
+        assert_eq!(is_same, [true, false, false], "another factor, another line");
+        assert_eq!(entries.descriptions[2].line, 5);
     }
 }

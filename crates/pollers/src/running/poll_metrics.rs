@@ -3,7 +3,7 @@
 use crate::descriptions::{Description, Target};
 use crate::polling::Exchange;
 use model::{Cause, DeviceId, Labels, Metric, Timestamp, Unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -78,9 +78,9 @@ pub(super) struct PollMetrics {
     /// Number of values of each device in the shared series of texts.
     texts: BTreeMap<DeviceId, u32>,
     /// The shortest period of each device.
-    periods: BTreeMap<DeviceId, Duration>,
+    periods: HashMap<DeviceId, Duration>,
     /// Instant of the latest value of each device.
-    good: BTreeMap<DeviceId, Timestamp>,
+    good: HashMap<DeviceId, Timestamp>,
     /// Failures of each device and cause.
     counts: BTreeMap<(DeviceId, Cause), u32>,
 }
@@ -93,8 +93,8 @@ impl PollMetrics {
             labels: labels.unwrap_or_default(),
             begun,
             texts: BTreeMap::new(),
-            periods: BTreeMap::new(),
-            good: BTreeMap::new(),
+            periods: HashMap::new(),
+            good: HashMap::new(),
             counts: BTreeMap::new(),
         }
     }

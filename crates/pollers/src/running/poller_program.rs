@@ -22,8 +22,9 @@ use tokio::time::{MissedTickBehavior, interval};
 const THREADS_MAX: usize = 4;
 /// Interval at which the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Looks between returns of unused memory. The first follows 2 s after the files are read.
-const LOOKS_OF_TRIM: u32 = 30;
+/// Interval between returns of unused memory. Requests of all targets begin within a tenth of the period, and need memory
+/// for that time only.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 /// Polls the devices of the description files in `dir` until SIGTERM or SIGINT, and sends the samples to the server.
 /// SIGHUP and changed files change the polls.
@@ -62,29 +63,27 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     let mut hangup = signal(SignalKind::hangup())?;
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trim = interval(TRIM_EVERY);
+    trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut targets = Targets::new(Arc::clone(&shared));
     follow_entries(&mut targets, &entries, &shared);
     let mut sealing = JoinSet::new();
     sealing.spawn(seal(Arc::clone(&shared)));
-    let mut looks = 0;
     loop {
         let is_due = tokio::select! {
             _ = term.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => true,
-            _ = look.tick() => tokio::task::block_in_place(|| {
-                looks += 1;
-                if looks % LOOKS_OF_TRIM == 2 {
-                    kernel::heap::give_back();
-                }
-                entries.have_changed()
-            }),
+            _ = look.tick() => tokio::task::block_in_place(|| entries.have_changed()),
+            _ = trim.tick() => {
+                tokio::task::block_in_place(kernel::heap::give_back);
+                false
+            }
             () = targets.report_panics() => false,
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
             follow_entries(&mut targets, &entries, &shared);
-            looks = 0;
         }
     }
     log::info!("poller ends");

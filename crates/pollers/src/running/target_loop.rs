@@ -7,7 +7,7 @@ use super::rejections::Rejections;
 use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
-use crate::descriptions::{Description, Target};
+use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, SdrCache};
 use crate::protocols::Protocol;
 use crate::sending::{Group, Groups, Missing, chance};
@@ -296,7 +296,8 @@ fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
 fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
-    let Description { period, period_promoted, period_idle, is_optional, .. } = **description;
+    let Description { period, is_optional, .. } = **description;
+    let Rare { period_promoted, period_idle, .. } = *description.rare();
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
     let changed = demand.period(description, now);
     let (period, period_promoted) = (changed.unwrap_or(period), changed.or(period_promoted));
@@ -304,8 +305,9 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
         (Promotion::Metrics(only), true) => Some(only.clone()),
         _ => None,
     };
-    if only.is_some() || description.only.is_some() {
-        Arc::make_mut(description).only = only;
+    if only.is_some() || description.rare().only.is_some() {
+        let rare = Rare { only, ..description.rare().clone() };
+        Arc::make_mut(description).set_rare(rare);
     }
     match promotion {
         Promotion::None if is_optional => None,

@@ -55,7 +55,7 @@ impl Documents {
         let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
         for (place, description) in due.iter().enumerate() {
             if let Request::Json(request) = &description.request {
-                let key = (&*request.document, &description.tls);
+                let key = (&*request.document, &description.rare().tls);
                 match documents.iter_mut().find(|(known, _)| *known == key) {
                     Some((_, places)) => places.push(place),
                     None => documents.push((key, vec![place])),
