@@ -37,6 +37,11 @@ impl Directory {
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
+
+    /// Orders the findings by file and line.
+    pub(crate) fn sort_findings(&mut self) {
+        self.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    }
 }
 
 /// Something that a file's reader should know.
@@ -82,6 +87,22 @@ impl fmt::Display for Finding {
 ///
 /// The folder cannot be read. Errors of a file are findings.
 pub fn read_directory(dir: &Path) -> io::Result<Directory> {
+    let mut directory = read_files(dir, |_| {})?;
+    directory.findings.extend(duplicates(directory.descriptions.iter()));
+    directory.sort_findings();
+    Ok(directory)
+}
+
+/// Reads every file of a folder as [`read_directory`] does, and calls a function after each, which may take its entries:
+/// entries of thousands of files need much memory. The caller finds the duplicates.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub(crate) fn read_files(
+    dir: &Path,
+    mut after_file: impl FnMut(&mut Directory),
+) -> io::Result<Directory> {
     let mut files = Vec::new();
     for entry in list_directory(dir)? {
         let entry = entry?;
@@ -97,8 +118,8 @@ pub fn read_directory(dir: &Path) -> io::Result<Directory> {
     let mut directory = Directory { files: files.len(), ..Directory::default() };
     for file in &files {
         read_file(file, &mut directory);
+        after_file(&mut directory);
     }
-    warn_of_duplicates(&mut directory);
     Ok(directory)
 }
 
@@ -155,8 +176,11 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     };
     let mut is_rejected = false;
     for entry in entries {
-        let read = read_entry(path, entry);
+        let mut read = read_entry(path, entry);
         is_rejected |= read.is_rejected_by_kwollect;
+        if let (Some(one), Some(before)) = (&mut read.description, directory.descriptions.last()) {
+            one.share(before);
+        }
         directory.descriptions.extend(read.description);
         directory.findings.extend(read.notices.into_iter().map(|notice| Finding {
             severity: if notice.is_error { Severity::Error } else { Severity::Warning },
@@ -168,11 +192,11 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     }
 }
 
-/// Warns of entries that store the same series: their samples would alternate.
-fn warn_of_duplicates(directory: &mut Directory) {
+/// Warnings of entries that store the same series: their samples would alternate.
+pub(crate) fn duplicates<'a>(all: impl Iterator<Item = &'a Description>) -> Vec<Finding> {
     let mut known: HashMap<(&str, &str, &str), &Description> = HashMap::new();
     let mut duplicates = Vec::new();
-    for description in &directory.descriptions {
+    for description in all {
         if description.target.protocol == crate::protocols::Protocol::Prometheus {
             continue;
         }
@@ -195,8 +219,7 @@ fn warn_of_duplicates(directory: &mut Directory) {
             }),
         }
     }
-    directory.findings.extend(duplicates);
-    directory.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    duplicates
 }
 
 /// The entries of a text without errors and warnings.

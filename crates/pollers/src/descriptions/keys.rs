@@ -1,7 +1,7 @@
 //! The keys of an entry, their types, and the entry made of them.
 
 use super::credentials;
-use super::description::{DeclaredMeaning, Description, Target, TlsVerification};
+use super::description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 use super::key_list::KEYS;
 use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
@@ -148,31 +148,28 @@ impl<'a> Keys<'a> {
             let what = "`tls` has no effect: the URL is not of TLS".to_owned();
             self.notices.push(Notice { line: node.line, is_error: false, what });
         }
+        let target = Target {
+            protocol: found.protocol,
+            is_tls: found.is_tls,
+            host: parts.host,
+            port: parts.port.unwrap_or(found.port),
+            user: found.user.map(Secret::new),
+            password: parts.password.map(Secret::new),
+        };
+        let rare = Rare { period_idle, period_promoted, scale_factor, credential, tls, only: None };
         Some(Description {
             file: Arc::clone(file),
             line: self.line,
             name: name?,
             device: device?,
-            target: Target {
-                protocol: found.protocol,
-                is_tls: found.is_tls,
-                host: parts.host,
-                port: parts.port.unwrap_or(found.port),
-                user: found.user.map(Secret::new),
-                password: parts.password.map(Secret::new),
-            },
+            target: Arc::new(target),
             request: found.request,
             period,
-            period_idle,
-            period_promoted,
             timeout: timeout.unwrap_or_else(|| period.min(TIMEOUT_DEFAULT_MAX)),
             is_optional,
             labels,
-            scale_factor,
             declared,
-            credential,
-            tls,
-            only: None,
+            rare: rare.into_box(),
         })
     }
 
@@ -356,6 +353,8 @@ fn tls(value: &Value) -> Result<TlsVerification, String> {
 
 /// The key `fingerprint`.
 fn fingerprint(text: &str) -> Result<TlsVerification, String> {
-    let digest = TlsVerification::digest(text).map(TlsVerification::Fingerprint);
-    digest.ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
+    let digest = TlsVerification::digest(text).map(Box::new);
+    digest
+        .map(TlsVerification::Fingerprint)
+        .ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
 }

@@ -12,6 +12,7 @@ use crate::protocols::{PrometheusRequest, Request};
 use hyper::StatusCode;
 use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -70,7 +71,7 @@ impl From<Failure> for ScrapeError {
 }
 
 impl Exporter {
-    pub(super) fn new(target: &Target) -> Self {
+    pub(super) fn new(target: &Arc<Target>) -> Self {
         let (client, has_user) = (Client::new(target), target.user.is_some());
         Self { client, has_user, rejecting: BTreeSet::new() }
     }
@@ -83,7 +84,7 @@ impl Exporter {
     ) -> Result<Scrape, ScrapeError> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
         let call = Call::get(&request.path, (ACCEPT, BODY_BYTES_MAX));
-        let received = self.client.follow(&description.tls, call).await?;
+        let received = self.client.follow(&description.rare().tls, call).await?;
         let is_rejected = self.has_user && received.status == StatusCode::UNAUTHORIZED;
         let body = received.into_body().map_err(|failure| match is_rejected {
             true => ScrapeError::User(failure),
@@ -150,7 +151,7 @@ fn expositions<'a>(
         let Request::Prometheus(request) = &description.request else { continue };
         let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
             requests.first().is_some_and(|(one, first)| {
-                (&one.tls, &first.path) == (&description.tls, &request.path)
+                (&one.rare().tls, &first.path) == (&description.rare().tls, &request.path)
             })
         };
         match expositions.iter_mut().find(is_of) {
@@ -218,7 +219,7 @@ fn missing(
     names: &HashSet<String>,
 ) -> Option<Failure> {
     let is_there = |name: &String| name == CUSTOM || names.contains(name);
-    let is_limited = request.names.is_empty() || description.only.is_some();
+    let is_limited = request.names.is_empty() || description.rare().only.is_some();
     let are_missing = !is_limited && !request.names.iter().any(is_there);
     are_missing.then(|| {
         Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
@@ -260,7 +261,7 @@ fn requested<'a>(
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
     let promoted = |description: &Description| {
-        let Some(only) = &description.only else { return true };
+        let Some(only) = &description.rare().only else { return true };
         let stored = stored_name(sample);
         only.iter().any(|expression| expression.matches(&stored))
     };

@@ -46,7 +46,7 @@ impl Common {
 }
 
 /// Opens a target. Nothing is sent.
-pub(crate) fn open(target: &Target, common: &Common) -> Box<dyn Poller> {
+pub(crate) fn open(target: &Arc<Target>, common: &Common) -> Box<dyn Poller> {
     match target.protocol {
         Protocol::Snmp => Box::new(Snmp::new(target, &common.snmp)),
         Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target, &common.sdr_cache)),

@@ -82,7 +82,7 @@ pub enum SnmpVersion {
     /// RFC 1901.
     V2c,
     /// RFC 3410 to 3418.
-    V3(SnmpSecurity),
+    V3(Box<SnmpSecurity>),
 }
 
 /// User security of version 3 (RFC 3414).
@@ -124,7 +124,7 @@ pub enum SnmpObject {
     /// An OID.
     Oid(Oid),
     /// The row of a table with a text: `{{ PREFIX == TEXT }}`.
-    Row(OidTemplate),
+    Row(Box<OidTemplate>),
 }
 
 /// An OID whose row is found by a text.
@@ -181,7 +181,7 @@ impl fmt::Display for Oid {
 fn parse(parts: &UrlParts) -> Result<Parsed, String> {
     parts.no_fragment()?;
     let version = match &*parts.scheme {
-        "snmpv3" => SnmpVersion::V3(security(parts)?),
+        "snmpv3" => SnmpVersion::V3(Box::new(security(parts)?)),
         scheme => {
             parts.only_parameters(&[])?;
             if parts.password.is_some() {
@@ -225,12 +225,12 @@ fn object(path: &str) -> Result<SnmpObject, String> {
         None if after.is_empty() => Oid::default(),
         None => return Err("`.` is missing after `}}`".into()),
     };
-    Ok(SnmpObject::Row(OidTemplate {
+    Ok(SnmpObject::Row(Box::new(OidTemplate {
         before: Oid::of_value(before)?,
         after,
         column: Oid::of_value(column.trim())?,
         text: text.to_owned(),
-    }))
+    })))
 }
 
 fn security(parts: &UrlParts) -> Result<SnmpSecurity, String> {

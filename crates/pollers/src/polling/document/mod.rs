@@ -18,6 +18,7 @@ use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -28,7 +29,7 @@ const REDFISH: &str = "/redfish/";
 /// A service of JSON documents.
 pub(super) struct Documents {
     client: Client,
-    target: Target,
+    target: Arc<Target>,
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<RedfishSession>,
     /// The documents that reject the user: they are requested after the others.
@@ -51,8 +52,8 @@ impl From<Failure> for FetchError {
 }
 
 impl Documents {
-    pub(super) fn new(target: &Target) -> Self {
-        let (client, target) = (Client::new(target), target.clone());
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        let (client, target) = (Client::new(target), Arc::clone(target));
         Self { client, target, sessions: Vec::new(), rejecting: BTreeSet::new() }
     }
 
@@ -60,7 +61,7 @@ impl Documents {
         let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
         for (place, description) in exchange.open(due) {
             if let Request::Json(request) = &description.request {
-                let key = (&*request.document, &description.tls);
+                let key = (&*request.document, &description.rare().tls);
                 match documents.iter_mut().find(|(known, _)| *known == key) {
                     Some((_, places)) => places.push(place),
                     None => documents.push((key, vec![place])),
