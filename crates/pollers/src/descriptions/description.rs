@@ -188,6 +188,8 @@ pub struct Target {
     pub user: Option<Secret>,
     /// Password.
     pub password: Option<Secret>,
+    /// Parameters of the sessions beside these, if the URL has them: keys, algorithms, the context, the privilege.
+    pub session: Option<Secret>,
 }
 
 /// The target as in a URL, without its secrets.

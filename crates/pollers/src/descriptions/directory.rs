@@ -236,6 +236,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_parameters_of_a_session_belong_to_the_target() {
+        let target = |url: &str| {
+            let entry = format!("- {{name: a, device_id: d, url: '{url}'}}\n");
+            Arc::clone(&entries_of(&entry)[0].target)
+        };
+        let v3 = "snmpv3://ann@h/1.3.6.1?auth=sha256&authkey=12345678";
+        assert_eq!(target(v3), target(&v3.replace("1.3.6.1", "1.3.6.2")));
+        for other in [
+            v3.replace("12345678", "12345679"),
+            v3.replace("sha256", "md5"),
+            format!("{v3}&priv=aes128&privkey=12345678"),
+            format!("{v3}&context=c"),
+        ] {
+            assert_ne!(target(v3), target(&other), "{other}");
+        }
+        let bmc = "ipmisensor://ann:secret@h/dcmi/power";
+        assert_eq!(target(bmc), target(&bmc.replace("dcmi/power", "Fan 1")));
+        for other in ["cipher=3", "kg=k", "privilege=user"] {
+            assert_ne!(target(bmc), target(&format!("{bmc}?{other}")), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_server_accepts_is_an_error() {
+        let mut directory = Directory::default();
+        let text = "- {name: 'a, b', device_id: d, url: 'http://d/#a'}\n\
+                    - {name: outlet power, device_id: d, url: 'http://d/#a'}\n";
+        read_text(&Path::new("file").into(), text, &mut directory);
+        let found: Vec<_> = directory.descriptions.iter().map(|one| &*one.name).collect();
+        assert_eq!(found, ["outlet power"]);
+        let finding = directory.findings[0].to_string();
+        assert!(finding.contains("name: `a, b` is no metric name"), "{finding}");
+    }
+
+    #[test]
     fn a_key_of_megabytes_is_a_short_finding() {
         let (long, mut directory) = ("k".repeat(8 << 20), Directory::default());
         let text =

@@ -7,7 +7,7 @@ use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
 use crate::url::UrlParts;
 use crate::yaml::{Node, Value};
-use model::{DeviceId, Kind, Labels, METRIC_NAME_BYTES_MAX, Unit, is_unprintable, nearest};
+use model::{DeviceId, Kind, Labels, Metric, Unit, nearest};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -155,6 +155,7 @@ impl<'a> Keys<'a> {
             port: parts.port.unwrap_or(found.port),
             user: found.user.map(Secret::new),
             password: parts.password.map(Secret::new),
+            session: found.request.session(),
         };
         let rare = Rare { period_idle, period_promoted, scale_factor, credential, tls, only: None };
         Some(Description {
@@ -207,15 +208,10 @@ fn text(value: &Value) -> Result<&str, String> {
 
 fn metric_name(value: &Value) -> Result<String, String> {
     let name = text(value)?;
-    if name.is_empty() {
-        return Err("it is empty".into());
-    }
-    if name.len() > METRIC_NAME_BYTES_MAX {
-        return Err(format!("{} bytes are too long; {METRIC_NAME_BYTES_MAX} at most", name.len()));
-    }
-    match name.chars().find(|letter| is_unprintable(*letter)) {
-        Some(bad) => Err(format!("the character {bad:?} is unprintable")),
-        None => Ok(name.to_owned()),
+    match Metric::check_name(name) {
+        Ok(()) => Ok(name.to_owned()),
+        Err(_) if name.is_empty() => Err("it is empty".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -348,7 +348,7 @@ pub fn parse_any(bytes: &[u8]) {
     let Ok(location) = std::str::from_utf8(bytes) else { return };
     let (host, user, password) = ("bmc".to_owned(), None, None);
     let protocol = Protocol::Json;
-    let target = Target { protocol, is_tls: true, host, port: 8443, user, password };
+    let target = Target { protocol, is_tls: true, host, port: 8443, user, password, session: None };
     if let Ok(path) = same_host(&target, location) {
         assert!(path.starts_with('/') && location.ends_with(&*path) || path == "/");
     }
@@ -382,6 +382,7 @@ mod tests {
             port,
             user: None,
             password: None,
+            session: None,
         };
         let to = |target: &Target, location: &str| same_host(target, location).ok();
         let (plain, tls) = (target(false, 80), target(true, 8443));
@@ -414,8 +415,10 @@ mod tests {
             stream
         });
         let mut client = Client::new(&Arc::new(local(port)));
-        let get = client.get(&TlsVerification::SystemRoots, "/", ("*/*", 1 << 20));
-        assert_eq!(get.await.unwrap_err().what, "the body has more than 1 MiB");
+        let call = Call::get("/", ("*/*", 1 << 20));
+        let received = client.follow(&TlsVerification::SystemRoots, call).await;
+        let failure = received.and_then(Received::into_body).err().unwrap();
+        assert_eq!(failure.what, "the body has more than 1 MiB");
         device.await.unwrap();
     }
 
@@ -427,6 +430,7 @@ mod tests {
             port,
             user: None,
             password: None,
+            session: None,
         }
     }
 

@@ -38,6 +38,8 @@ enum ReadError {
     Transport(io::Error),
     /// The response does not belong to the request.
     Foreign,
+    /// The response has not the registers that were requested.
+    Registers { bytes: u8, requested: u16 },
 }
 
 impl From<io::Error> for ReadError {
@@ -120,6 +122,9 @@ impl Connection {
         }
         if !is_own || returned != function || length != 3 + u16::from(last) {
             return Err(ReadError::Foreign);
+        }
+        if u16::from(last) != 2 * block.count {
+            return Err(ReadError::Registers { bytes: last, requested: block.count });
         }
         let mut bytes = vec![0; usize::from(last)];
         self.stream.read_exact(&mut bytes).await?;
@@ -268,9 +273,21 @@ fn rejected(code: u8) -> Failure {
 fn failed(error: &ReadError) -> Failure {
     match error {
         ReadError::Exception(code) => rejected(*code),
+        ReadError::Transport(error) if is_closed(error) => {
+            Failure::broken("the device closed the connection")
+        }
         ReadError::Transport(error) => Failure::broken(format!("the connection fails: {error}")),
         ReadError::Foreign => Failure::broken("the response does not belong to the request"),
+        ReadError::Registers { bytes, requested } => Failure::broken(format!(
+            "the response has {bytes} bytes for {requested} requested registers"
+        )),
     }
+}
+
+/// Whether the device ended the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::UnexpectedEof | Kind::ConnectionReset | Kind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -370,8 +387,10 @@ mod tests {
         let exception = "the device reports the exception illegal data address";
         assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 2]).await, [exception]);
         assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 99]).await, ["the device reports exception 99"]);
-        let few = "the response has too few registers";
+        let few = "the response has 0 bytes for 1 requested registers";
         assert_eq!(failures(&[0, 0, 0, 3, 9, 4, 0]).await, [few]);
+        let many = "the response has 4 bytes for 1 requested registers";
+        assert_eq!(failures(&[0, 0, 0, 7, 9, 4, 4, 0, 1, 0, 2]).await, [many]);
         let foreign = "the response does not belong to the request";
         for other in [[0, 1, 0, 5, 9, 4, 2], [0, 0, 0, 5, 8, 4, 2], [0, 0, 0, 5, 9, 3, 2]] {
             let other: &'static [u8] = Box::leak(Box::new(other));
@@ -379,6 +398,6 @@ mod tests {
         }
         assert_eq!(failures(&[0, 0, 0, 6, 9, 4, 2, 1, 2]).await, [foreign], "another length");
         let cut = failures(&[0, 0, 0, 5, 9, 4, 2, 1]).await;
-        assert!(cut[0].starts_with("the connection fails: "), "{cut:?}");
+        assert_eq!(cut, ["the device closed the connection"]);
     }
 }

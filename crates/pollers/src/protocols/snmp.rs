@@ -85,6 +85,21 @@ pub enum SnmpVersion {
     V3(Box<SnmpSecurity>),
 }
 
+impl SnmpVersion {
+    /// What a session depends on beside its user; `None` for version 2c.
+    pub(super) fn session(&self) -> Option<Secret> {
+        let security = match self {
+            Self::V2c => return None,
+            Self::V1 => return Some(Secret::new("1".to_owned())),
+            Self::V3(security) => security,
+        };
+        let SnmpSecurity { auth, privacy, context } = &**security;
+        let auth = auth.as_ref().map(|(auth, key)| format!("{auth:?} {}", key.reveal()));
+        let privacy = privacy.as_ref().map(|(how, key)| format!("{how:?} {}", key.reveal()));
+        Some(Secret::new(format!("3 {auth:?} {privacy:?} {context}")))
+    }
+}
+
 /// User security of version 3 (RFC 3414).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnmpSecurity {

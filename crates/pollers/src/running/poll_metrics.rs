@@ -61,7 +61,7 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
         ),
         errors: counter(
             "poll_errors_total",
-            "Failures by cause, since the poller began: of a whole exchange, or of one value.",
+            "Failures by cause, since the poller began: of a whole exchange, of one value, or of one line of an exposition.",
         ),
         shared_texts: counter(
             "poll_shared_texts_total",
@@ -188,6 +188,12 @@ impl PollMetrics {
                 found.1.extend((nth >= exchange.untried).then_some(failure.cause));
             }
         }
+        for (place, lines) in &exchange.bad_lines {
+            let Some(description) = due.get(*place) else { continue };
+            let of_device = (description.device.clone(), Cause::SourceBroken);
+            let count = self.counts.entry(of_device).or_default();
+            *count = count.saturating_add(*lines);
+        }
         let mut counted = Vec::new();
         for (device, (good, mut causes)) in devices {
             let is_good = good > 0;
@@ -280,5 +286,10 @@ mod tests {
         expected.push("bmc poll_last_success_timestamp_seconds 7".to_owned());
         expected.push("bmc poll_errors_totalsource timed out 1".to_owned());
         assert_eq!(values(&mut metrics, &all, &failed), expected);
+        let mut with_bad_lines = Exchange::new(Timestamp::from_seconds(9), 2);
+        with_bad_lines.bad_lines.push((0, 3));
+        let found = values(&mut metrics, &all, &with_bad_lines);
+        assert_eq!(found[0], "bmc poll_success 1");
+        assert!(found.contains(&"bmc poll_errors_totalsource broken 3".to_owned()), "{found:?}");
     }
 }

@@ -255,6 +255,7 @@ impl TargetLoop {
             return;
         }
         let mut exchange = Exchange::new(taken.at, due.len());
+        exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
         let begun = Instant::now();
         if let Some(rejection) = self.rejections.holding(wall()) {
             let is_held = |nth: &usize| {
