@@ -281,7 +281,7 @@ def measure_devices():
     poller = site.poll("--log-level", "info")
     time.sleep(max(SECONDS, 60))
     rss, peak = statistics.median(poller.rss_kib[-20:]) / 1024, poller.peak_kib() / 1024
-    answering = cpu(site.targets.pid)
+    slope, answering = poller.slope(), cpu(site.targets.pid)
     same, changed = (reload(site, poller, timeout, oids) for timeout in (4999, 4998))
     used = poller.end()
     well = "NOT regexp_like(device_id, '9[0-9]$')"
@@ -291,7 +291,7 @@ def measure_devices():
     late = site.sql(f"SELECT approx_percentile_cont(value, 0.5) || ' and ' || approx_percentile_cont(value, 0.99) || ', most ' || max(value) FROM metrics WHERE metric_id = 'poll_lateness_seconds' AND {well}")
     gaps = site.sql("SELECT count(*) FROM metrics WHERE metric_id = 'poll_success' AND value = 0 AND " + well)
     print(f"5000 devices: successful polls of each of the devices that work: {ticks}; failed polls of these {gaps}; lateness in s p50 and p99 {late}; "
-          f"poller {used[0]:.1f} s CPU, targets {answering:.1f} s until the first reload, RSS {rss:.0f} MiB, greatest {peak:.0f} MiB, {poller.slope():+.2f} MiB a minute; all files read again in "
+          f"poller {used[0]:.1f} s CPU, targets {answering:.1f} s until the first reload, RSS {rss:.0f} MiB, greatest {peak:.0f} MiB, {slope:+.2f} MiB a minute; all files read again in "
           f"{same[0]:.2f} s unchanged (RSS at most {same[1]:.0f} MiB), {changed[0]:.2f} s with a change of each entry (RSS at most {changed[1]:.0f} MiB)", flush=True)
     site.end()
 

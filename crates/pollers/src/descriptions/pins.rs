@@ -115,6 +115,7 @@ fn place(target: &Target) -> String {
 mod tests {
     use super::*;
     use crate::descriptions::{Directory, read_text};
+    use std::sync::Arc;
 
     fn descriptions() -> Vec<Description> {
         let mut directory = Directory::default();
@@ -133,7 +134,7 @@ mod tests {
         let mut pins = Pins::read(&path).unwrap();
         assert_eq!(pins, Pins::default());
         let mut all = descriptions();
-        let target = all[0].target.clone();
+        let target = Arc::clone(&all[0].target);
         assert_eq!(pins.pin(&target, [7; 32]), None);
         assert_eq!(pins.pin(&target, [8; 32]), Some([7; 32]), "another certificate");
         pins.write(&path).unwrap();

@@ -253,6 +253,6 @@ mod tests {
         let is_same = before.iter().zip(&entries.descriptions);
         let is_same: Vec<bool> = is_same.map(|(one, other)| Arc::ptr_eq(one, other)).collect();
         assert_eq!(is_same, [true, false, false], "another factor, another line");
-        assert_eq!(entries.descriptions[2].line, 5);
+        assert_eq!(entries.descriptions[2].line, 4);
     }
 }

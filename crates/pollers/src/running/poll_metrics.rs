@@ -261,7 +261,7 @@ mod tests {
         let text = entry("a", 5000) + &entry("b", 1000);
         read_text(&Path::new("file").into(), &text, &mut directory);
         let all = directory.descriptions;
-        let target = all.first().unwrap().target.clone();
+        let target = Arc::clone(&all.first().unwrap().target);
         let mut metrics = PollMetrics::new(&target, Timestamp(0));
         let minute = Some(Duration::from_secs(60));
         assert_eq!(metrics.set_periods(all.iter().map(|one| (one, minute))).len(), 0);
