@@ -11,7 +11,7 @@ use delivery::{
     BatchOutput, Clock, Counters, Delivery, DeliveryError, Folders, Order, PendingEvents, Sealer,
     Settings, draw_boot,
 };
-use model::{DeviceId, Gap, Labels, Metric, Origin, Timestamp};
+use model::{Cause, DeviceId, Gap, Labels, Metric, Origin, Timestamp};
 use sources::Sink;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Interval between batches.
 pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(1);
+/// Source of the gap of a device that failed when the poller ended.
+const FAILED: &str = "poller";
 /// Metric definitions in memory. Beyond it, all are built again.
 const METRICS_MAX: usize = 65_536;
 
@@ -124,9 +126,19 @@ impl Group {
         period: Duration,
     ) -> Timestamp {
         let detail = if self.is_feed { "the feed did not run" } else { "" };
-        let failing = self.kept_of.get(device).copied();
-        let kept = self.kept_until.map(|kept| failing.map_or(kept, |failing| failing.min(kept)));
-        self.notes.add_down_of(device, kept, first, period, detail)
+        let begin = self.notes.add_down_of(device, self.kept_until, first, period, detail);
+        let Some(failing) = self.kept_of.get(device).copied().filter(|at| *at < first) else {
+            return begin;
+        };
+        // A server moves the beginning of a gap of all sources to the latest sample of the group.
+        self.miss(Missing {
+            device: device.clone(),
+            source: FAILED.to_owned(),
+            span: (failing, first),
+            cause: Cause::PollerDown,
+            detail: "it failed when the poller ended".to_owned(),
+        });
+        first
     }
 
     /// States until when what a target returns of a device is complete; `None` if it does not return it any more.
