@@ -1,5 +1,5 @@
 //! The queue of sealed batches between the tick and the encoder thread. It is bounded in bytes. Batches return after
-//! use, so that the tick allocates no memory.
+//! use, so that the tick allocates no memory for their samples.
 
 use crate::batches::seal::BatchOutput;
 use model::{Batch, SeriesTable};
@@ -23,7 +23,8 @@ pub struct QueueEnded;
 /// An item in the queue.
 #[derive(Debug)]
 enum Item {
-    Batch(Batch),
+    /// In a box: the queue has memory for all its items.
+    Batch(Box<Batch>),
     /// The end of the queue.
     End,
 }
@@ -32,7 +33,7 @@ enum Item {
 #[derive(Debug)]
 pub struct QueueSender {
     to: SyncSender<Item>,
-    spare: Receiver<Batch>,
+    spare: Receiver<Box<Batch>>,
     bytes: Arc<AtomicUsize>,
 }
 
@@ -40,7 +41,7 @@ pub struct QueueSender {
 #[derive(Debug)]
 pub struct QueueReceiver {
     from: Receiver<Item>,
-    spare: SyncSender<Batch>,
+    spare: SyncSender<Box<Batch>>,
     bytes: Arc<AtomicUsize>,
     nothing: Arc<SeriesTable>,
 }
@@ -91,19 +92,19 @@ impl BatchOutput for QueueSender {
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) =
-            self.to.try_send(Item::Batch(batch))
+            self.to.try_send(Item::Batch(Box::new(batch)))
         else {
             return Ok(());
         };
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         match item {
-            Item::Batch(batch) => Err(Box::new(batch)),
+            Item::Batch(batch) => Err(batch),
             Item::End => Ok(()),
         }
     }
 
     fn spare(&mut self) -> Option<Batch> {
-        self.spare.try_recv().ok()
+        self.spare.try_recv().ok().map(|batch| *batch)
     }
 }
 
@@ -112,7 +113,7 @@ impl QueueReceiver {
     ///
     /// # Errors
     /// The queue has ended.
-    pub fn next(&self, patience: Duration) -> Result<Option<Batch>, QueueEnded> {
+    pub fn next(&self, patience: Duration) -> Result<Option<Box<Batch>>, QueueEnded> {
         match self.from.recv_timeout(patience) {
             Ok(Item::Batch(batch)) => {
                 self.bytes.fetch_sub(bytes(&batch), Ordering::Relaxed);
@@ -124,7 +125,7 @@ impl QueueReceiver {
     }
 
     /// Returns a batch for reuse of its memory.
-    pub fn give_back(&self, mut batch: Batch) {
+    pub fn give_back(&self, mut batch: Box<Batch>) {
         // No other component may hold this old table any more.
         batch.table = Arc::clone(&self.nothing);
         // If enough batches are spare, this one is freed.

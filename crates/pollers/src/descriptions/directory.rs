@@ -37,6 +37,11 @@ impl Directory {
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
+
+    /// Orders the findings by file and line.
+    pub(crate) fn sort_findings(&mut self) {
+        self.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    }
 }
 
 /// Something that a file's reader should know.
@@ -82,6 +87,22 @@ impl fmt::Display for Finding {
 ///
 /// The folder cannot be read. Errors of a file are findings.
 pub fn read_directory(dir: &Path) -> io::Result<Directory> {
+    let mut directory = read_files(dir, |_| {})?;
+    directory.findings.extend(duplicates(directory.descriptions.iter()));
+    directory.sort_findings();
+    Ok(directory)
+}
+
+/// Reads every file of a folder as [`read_directory`] does, and calls a function after each, which may take its entries:
+/// entries of thousands of files need much memory. The caller finds the duplicates.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub(crate) fn read_files(
+    dir: &Path,
+    mut after_file: impl FnMut(&mut Directory),
+) -> io::Result<Directory> {
     let mut files = Vec::new();
     for entry in list_directory(dir)? {
         let entry = entry?;
@@ -97,8 +118,8 @@ pub fn read_directory(dir: &Path) -> io::Result<Directory> {
     let mut directory = Directory { files: files.len(), ..Directory::default() };
     for file in &files {
         read_file(file, &mut directory);
+        after_file(&mut directory);
     }
-    warn_of_duplicates(&mut directory);
     Ok(directory)
 }
 
@@ -155,8 +176,11 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     };
     let mut is_rejected = false;
     for entry in entries {
-        let read = read_entry(path, entry);
+        let mut read = read_entry(path, entry);
         is_rejected |= read.is_rejected_by_kwollect;
+        if let (Some(one), Some(before)) = (&mut read.description, directory.descriptions.last()) {
+            one.share(before);
+        }
         directory.descriptions.extend(read.description);
         directory.findings.extend(read.notices.into_iter().map(|notice| Finding {
             severity: if notice.is_error { Severity::Error } else { Severity::Warning },
@@ -168,11 +192,11 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     }
 }
 
-/// Warns of entries that store the same series: their samples would alternate.
-fn warn_of_duplicates(directory: &mut Directory) {
+/// Warnings of entries that store the same series: their samples would alternate.
+pub(crate) fn duplicates<'a>(all: impl Iterator<Item = &'a Description>) -> Vec<Finding> {
     let mut known: HashMap<(&str, &str, &str), &Description> = HashMap::new();
     let mut duplicates = Vec::new();
-    for description in &directory.descriptions {
+    for description in all {
         if description.target.protocol == crate::protocols::Protocol::Prometheus {
             continue;
         }
@@ -195,8 +219,7 @@ fn warn_of_duplicates(directory: &mut Directory) {
             }),
         }
     }
-    directory.findings.extend(duplicates);
-    directory.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    duplicates
 }
 
 /// The entries of a text without errors and warnings.
@@ -211,6 +234,41 @@ pub(crate) fn entries_of(text: &str) -> Vec<Description> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parameters_of_a_session_belong_to_the_target() {
+        let target = |url: &str| {
+            let entry = format!("- {{name: a, device_id: d, url: '{url}'}}\n");
+            Arc::clone(&entries_of(&entry)[0].target)
+        };
+        let v3 = "snmpv3://ann@h/1.3.6.1?auth=sha256&authkey=12345678";
+        assert_eq!(target(v3), target(&v3.replace("1.3.6.1", "1.3.6.2")));
+        for other in [
+            v3.replace("12345678", "12345679"),
+            v3.replace("sha256", "md5"),
+            format!("{v3}&priv=aes128&privkey=12345678"),
+            format!("{v3}&context=c"),
+        ] {
+            assert_ne!(target(v3), target(&other), "{other}");
+        }
+        let bmc = "ipmisensor://ann:secret@h/dcmi/power";
+        assert_eq!(target(bmc), target(&bmc.replace("dcmi/power", "Fan 1")));
+        for other in ["cipher=3", "kg=k", "privilege=user"] {
+            assert_ne!(target(bmc), target(&format!("{bmc}?{other}")), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_server_accepts_is_an_error() {
+        let mut directory = Directory::default();
+        let text = "- {name: 'a, b', device_id: d, url: 'http://d/#a'}\n\
+                    - {name: outlet power, device_id: d, url: 'http://d/#a'}\n";
+        read_text(&Path::new("file").into(), text, &mut directory);
+        let found: Vec<_> = directory.descriptions.iter().map(|one| &*one.name).collect();
+        assert_eq!(found, ["outlet power"]);
+        let finding = directory.findings[0].to_string();
+        assert!(finding.contains("name: `a, b` is no metric name"), "{finding}");
+    }
 
     #[test]
     fn a_key_of_megabytes_is_a_short_finding() {

@@ -10,8 +10,9 @@ use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::protocols::{PrometheusRequest, Request};
 use hyper::StatusCode;
-use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
+use model::{Metric, Timestamp, Unit, printable};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -51,8 +52,8 @@ pub(super) struct Exporter {
     client: Client,
     /// Whether requests name a user.
     has_user: bool,
-    /// The paths that reject the user: they are requested after the others.
-    rejecting: BTreeSet<String>,
+    /// The paths that reject the user or did not answer: they are requested after the others.
+    failing: BTreeSet<String>,
 }
 
 /// Why an exposition is not read.
@@ -70,9 +71,9 @@ impl From<Failure> for ScrapeError {
 }
 
 impl Exporter {
-    pub(super) fn new(target: &Target) -> Self {
+    pub(super) fn new(target: &Arc<Target>) -> Self {
         let (client, has_user) = (Client::new(target), target.user.is_some());
-        Self { client, has_user, rejecting: BTreeSet::new() }
+        Self { client, has_user, failing: BTreeSet::new() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
@@ -83,7 +84,7 @@ impl Exporter {
     ) -> Result<Scrape, ScrapeError> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
         let call = Call::get(&request.path, (ACCEPT, BODY_BYTES_MAX));
-        let received = self.client.follow(&description.tls, call).await?;
+        let received = self.client.follow(&description.rare().tls, call).await?;
         let is_rejected = self.has_user && received.status == StatusCode::UNAUTHORIZED;
         let body = received.into_body().map_err(|failure| match is_rejected {
             true => ScrapeError::User(failure),
@@ -97,11 +98,16 @@ impl Exporter {
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut expositions = expositions(exchange.open(due));
-        expositions.sort_by_key(|(_, requests)| self.rejecting.contains(path(requests)));
+        expositions.sort_by_key(|(_, requests)| self.failing.contains(path(requests)));
         for (places, requests) in expositions {
-            match self.scrape(&requests, exchange.at).await {
+            // The exchange may end here, by its timeout.
+            self.failing.insert(path(&requests).to_owned());
+            let scraped = self.scrape(&requests, exchange.at).await;
+            if !matches!(scraped, Err(ScrapeError::User(_))) {
+                self.failing.remove(path(&requests));
+            }
+            match scraped {
                 Ok(scrape) => {
-                    self.rejecting.remove(path(&requests));
                     exchange.readings.extend(scrape.readings);
                     for (place, (description, request)) in places.iter().zip(&requests) {
                         match missing(description, request, &scrape.names) {
@@ -111,11 +117,11 @@ impl Exporter {
                     }
                     if let Some(first) = scrape.first_bad {
                         let more = scrape.bad_lines;
+                        exchange.count_bad_lines(&places, due, more);
                         exchange.warnings.push(format!("{more} lines are no samples: {first}"));
                     }
                 }
                 Err(ScrapeError::User(failure)) => {
-                    self.rejecting.insert(path(&requests).to_owned());
                     return exchange.fail_rest(&failure);
                 }
                 Err(ScrapeError::Exposition(failure)) => {
@@ -150,7 +156,7 @@ fn expositions<'a>(
         let Request::Prometheus(request) = &description.request else { continue };
         let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
             requests.first().is_some_and(|(one, first)| {
-                (&one.tls, &first.path) == (&description.tls, &request.path)
+                (&one.rare().tls, &first.path) == (&description.rare().tls, &request.path)
             })
         };
         match expositions.iter_mut().find(is_of) {
@@ -189,14 +195,17 @@ fn read(
         if !scrape.names.contains(&*sample.name) {
             scrape.names.insert(sample.name.to_string());
         }
-        let Some(description) = requested(&sample, requests) else { continue };
-        let exposed = exposed(&families, &sample.name);
-        match reading(&sample, description, &exposed, at) {
-            Ok(reading) => scrape.readings.push(reading),
-            Err(what) => {
-                scrape.bad_lines += 1;
-                scrape.first_bad.get_or_insert(what);
+        let exposed = exposed(&families, &sample);
+        let mut bad = None;
+        for description in requesting(&sample, requests) {
+            match reading(&sample, description, &exposed, at) {
+                Ok(reading) => scrape.readings.push(reading),
+                Err(what) => bad = Some(what),
             }
+        }
+        if let Some(what) = bad {
+            scrape.bad_lines += 1;
+            scrape.first_bad.get_or_insert(what);
         }
         if scrape.readings.len() > SAMPLES_MAX {
             return Err(Failure::broken(format!("more than {SAMPLES_MAX} samples")));
@@ -205,6 +214,7 @@ fn read(
     if let Some(first) = scrape.first_bad.as_ref().filter(|_| scrape.names.is_empty()) {
         return Err(Failure::broken(format!("the response is no exposition: {first}")));
     }
+    scrape.readings.sort_by(|one, next| one.device.cmp(&next.device));
     match lines.is_complete() {
         true => Ok(scrape),
         false => Err(Failure::broken("the exposition is cut: `# EOF` is missing")),
@@ -218,7 +228,7 @@ fn missing(
     names: &HashSet<String>,
 ) -> Option<Failure> {
     let is_there = |name: &String| name == CUSTOM || names.contains(name);
-    let is_limited = request.names.is_empty() || description.only.is_some();
+    let is_limited = request.names.is_empty() || description.rare().only.is_some();
     let are_missing = !is_limited && !request.names.iter().any(is_there);
     are_missing.then(|| {
         Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
@@ -242,32 +252,41 @@ fn learn(families: &mut HashMap<String, Family>, stated: Line<'_>) {
     }
 }
 
-/// What the family of a sample states about it.
-fn exposed(families: &HashMap<String, Family>, name: &str) -> Exposed {
+/// What the family of a sample states about it: nothing about a metric that a label names.
+fn exposed(families: &HashMap<String, Family>, sample: &Sample<'_>) -> Exposed {
+    if custom_name(sample).is_some() {
+        return Exposed::default();
+    }
     let of_suffix = |suffix: &&str| {
-        let family = families.get(name.strip_suffix(*suffix)?)?;
+        let family = families.get(sample.name.strip_suffix(*suffix)?)?;
         Some(family.of_suffix(suffix))
     };
     Family::SUFFIXES.iter().find_map(of_suffix).unwrap_or_default()
 }
 
-/// The first description that requests a sample. An empty list requests everything.
-fn requested<'a>(
+/// The first description of each device that requests a sample. An empty list requests everything.
+fn requesting<'a>(
     sample: &Sample<'_>,
     requests: &[(&'a Description, &PrometheusRequest)],
-) -> Option<&'a Description> {
+) -> Vec<&'a Description> {
     let names = |request: &PrometheusRequest| {
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
     let promoted = |description: &Description| {
-        let Some(only) = &description.only else { return true };
+        let Some(only) = &description.rare().only else { return true };
         let stored = stored_name(sample);
         only.iter().any(|expression| expression.matches(&stored))
     };
     let is_requested = |(description, request): &&(&Description, &PrometheusRequest)| {
         names(request) && promoted(description)
     };
-    requests.iter().find(is_requested).map(|(description, _)| *description)
+    let mut first: Vec<&Description> = Vec::new();
+    for (description, _) in requests.iter().filter(is_requested) {
+        if first.iter().all(|one| one.device != description.device) {
+            first.push(description);
+        }
+    }
+    first
 }
 
 /// A label of a sample.
@@ -282,8 +301,12 @@ fn shortened(name: &str) -> String {
 
 /// The name under which a sample is stored: Kwollect's custom metrics have it in a label.
 fn stored_name(sample: &Sample<'_>) -> String {
-    let custom = if sample.name == CUSTOM { label(sample, "_metric_id") } else { None };
-    custom.map_or_else(|| format!("prom_{}", sample.name), str::to_owned)
+    custom_name(sample).map_or_else(|| format!("prom_{}", sample.name), str::to_owned)
+}
+
+/// The metric that the label of a custom metric names.
+fn custom_name<'a>(sample: &'a Sample<'_>) -> Option<&'a str> {
+    (sample.name == CUSTOM).then(|| label(sample, "_metric_id")).flatten()
 }
 
 fn reading(
@@ -293,12 +316,7 @@ fn reading(
     at: Timestamp,
 ) -> Result<Reading, String> {
     let metric = stored_name(sample);
-    if metric.is_empty()
-        || metric.len() > METRIC_NAME_BYTES_MAX
-        || metric.contains(model::is_unprintable)
-    {
-        return Err(format!("the name {} is not possible", shortened(&metric)));
-    }
+    Metric::check_name(&metric).map_err(|error| error.to_string())?;
     let stated = match (sample.name == CUSTOM).then(|| label(sample, "_timestamp")).flatten() {
         Some(text) => {
             Some(super::values::python_float(text).ok_or("`_timestamp` is not a number")?)
@@ -323,7 +341,7 @@ fn reading(
             labels = labels.with(key, value).map_err(|error| error.to_string())?;
         }
     }
-    if sample.name == CUSTOM && label(sample, "_metric_id").is_some() {
+    if custom_name(sample).is_some() {
         labels =
             labels.with("_metric_origin", "prom_kwollect_custom").map_err(|e| e.to_string())?;
     }
@@ -377,6 +395,48 @@ mod tests {
     }
 
     #[test]
+    fn each_device_of_an_exporter_has_its_own_samples() {
+        let all = entries_of(
+            "- {name: x, device_id: n1, url: 'prometheus://n1:9100/a-b', labels: {room: 1}}\n\
+             - {name: y, device_id: n2, url: 'prometheus://n1:9100/a', scale_factor: 0.5}\n\
+             - {name: z, device_id: n1, url: 'prometheus://n1:9100/a-c', scale_factor: 2}\n",
+        );
+        let scrape = scraped(&all, "a 8\nb 4\nc 2\n");
+        let found: Vec<_> = scrape
+            .readings
+            .iter()
+            .map(|one| (one.device.as_str(), &*one.metric, one.labels.as_str(), one.value))
+            .collect();
+        let room = r#"{"room": 1}"#;
+        assert_eq!(
+            found,
+            [
+                ("n1", "prom_a", room, 8.0),
+                ("n1", "prom_b", room, 4.0),
+                ("n1", "prom_c", "{}", 4.0),
+                ("n2", "prom_a", "{}", 4.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_stored_name_is_one_of_the_frame() {
+        let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
+        let text = "{\"my metric ü\"} 2\nkwollect_custom{_metric_id=\"a, b\"} 3\n\
+                    kwollect_custom{_metric_id=\"outlet power\"} 4\n{\"a\\\"b\"} 5\n";
+        let scrape = scraped(&all, text);
+        let names: Vec<_> = scrape.readings.iter().map(|one| &*one.metric).collect();
+        assert_eq!(names, ["prom_my metric ü", "outlet power"]);
+        assert!(scrape.readings.iter().all(|one| one.definition().check().is_ok()));
+        assert_eq!(scrape.bad_lines, 2);
+        assert!(scrape.first_bad.unwrap().contains("`a, b` is no metric name"));
+        // Those lines are counted, once for each device, and no value fails.
+        let mut exchange = Exchange::new(Timestamp(0), 1);
+        exchange.count_bad_lines(&[0], &[&all[0]], scrape.bad_lines);
+        assert_eq!(exchange.bad_lines, [(0, 2)]);
+    }
+
+    #[test]
     fn meanings_come_from_the_exposition() {
         let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
         let text = "# HELP a_seconds Times.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 3\n\
@@ -401,7 +461,8 @@ mod tests {
     #[test]
     fn custom_metrics_have_names_and_instants_of_their_own() {
         let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
-        let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"86407.0\",a=\"b\"} 42\n\
+        let text = "# TYPE kwollect_custom counter\n# HELP kwollect_custom Not this one.\n\
+                    kwollect_custom{_metric_id=\"power\",_timestamp=\"86407.0\",a=\"b\"} 42\n\
                     kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n\
                     kwollect_custom{_metric_id=\"x\",_timestamp=\"86407.1\"} 1\n";
         let scrape = scraped(&all, text);
@@ -419,6 +480,9 @@ mod tests {
             ]
         );
         assert_eq!(scrape.bad_lines, 2, "one is no time, and one a day ahead");
+        let meanings = scrape.readings.iter().map(|one| (one.meaning.kind, &*one.help));
+        let meanings: Vec<_> = meanings.collect();
+        assert_eq!(meanings, [(Kind::Gauge, ""), (Kind::Counter, "Not this one.")]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
@@ -41,7 +41,7 @@ pub(super) struct Body {
 /// An HTTP client of one target. It keeps one connection with TLS open between requests: a BMC needs about a second for
 /// a new one. Others are closed: a connection has 25 KiB of buffers, and a poller thousands of them.
 pub(super) struct Client {
-    target: Target,
+    target: Arc<Target>,
     connection: Option<Connection>,
     /// The TLS configuration of the connection, while requests succeed.
     tls: Option<(TlsVerification, Arc<ClientConfig>)>,
@@ -136,8 +136,8 @@ impl Received {
 }
 
 impl Client {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone(), connection: None, tls: None }
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        Self { target: Arc::clone(target), connection: None, tls: None }
     }
 
     /// Sends a request. Redirects are followed to the same host only.
@@ -314,6 +314,10 @@ async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<Recei
     if !received.status.is_success() {
         return Ok(received);
     }
+    // A body of which the head states that it is too long is not read: many at once need much memory.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > bytes_max) {
+        return Err(too_long(bytes_max));
+    }
     let (mut body, mut bytes) = (Limited::new(body, bytes_max), Vec::new());
     while let Some(frame) = body.frame().await {
         match frame.map(|frame| frame.into_data().unwrap_or_default()) {
@@ -370,7 +374,7 @@ pub fn parse_any(bytes: &[u8]) {
     let Ok(location) = std::str::from_utf8(bytes) else { return };
     let (host, user, password) = ("bmc".to_owned(), None, None);
     let protocol = Protocol::Json;
-    let target = Target { protocol, is_tls: true, host, port: 8443, user, password };
+    let target = Target { protocol, is_tls: true, host, port: 8443, user, password, session: None };
     if let Ok(path) = same_host(&target, location) {
         assert!(path.starts_with('/') && location.ends_with(&*path) || path == "/");
     }
@@ -417,6 +421,7 @@ mod tests {
             port,
             user: None,
             password: None,
+            session: None,
         };
         let to = |target: &Target, location: &str| same_host(target, location).ok();
         let (plain, tls) = (target(false, 80), target(true, 8443));
@@ -438,6 +443,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_that_is_too_long_by_its_head_is_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let device = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Its body never follows.
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            stream
+        });
+        let mut client = Client::new(&Arc::new(local(port)));
+        let call = Call::get("/", ("*/*", 1 << 20));
+        let received = client.follow(&TlsVerification::SystemRoots, call).await;
+        let failure = received.and_then(Received::into_body).err().unwrap();
+        assert_eq!(failure.what, "the body has more than 1 MiB");
+        device.await.unwrap();
+    }
+
+    fn local(port: u16) -> Target {
+        Target {
+            protocol: Protocol::Json,
+            is_tls: false,
+            host: "127.0.0.1".into(),
+            port,
+            user: None,
+            password: None,
+            session: None,
+        }
+    }
+
+    #[tokio::test]
     async fn endless_interim_responses_end_the_request() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -446,15 +482,7 @@ mod tests {
             let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
             while stream.write_all(many.as_bytes()).await.is_ok() {}
         });
-        let target = Target {
-            protocol: Protocol::Json,
-            is_tls: false,
-            host: "127.0.0.1".into(),
-            port,
-            user: None,
-            password: None,
-        };
-        let mut client = Client::new(&target);
+        let mut client = Client::new(&Arc::new(local(port)));
         let call = Call::get("/", ("*/*", 1 << 20));
         let received = client.follow(&TlsVerification::SystemRoots, call).await;
         let failure = received.err().unwrap();

@@ -31,9 +31,9 @@ pub async fn poll_once(
     out: Box<dyn io::Write + Send>,
     problems: &mut dyn io::Write,
 ) -> io::Result<bool> {
-    let mut targets: BTreeMap<Target, Vec<Description>> = BTreeMap::new();
+    let mut targets: BTreeMap<Arc<Target>, Vec<Description>> = BTreeMap::new();
     for description in descriptions {
-        targets.entry(description.target.clone()).or_default().push(description);
+        targets.entry(Arc::clone(&description.target)).or_default().push(description);
     }
     let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
     let (common, mut exchanges) = (Arc::new(Common::default()), JoinSet::new());
@@ -67,7 +67,11 @@ fn add(printer: &mut Printer, reading: Reading) {
     printer.add(&entry, at, value);
 }
 
-async fn exchange(target: &Target, descriptions: &[Description], common: &Common) -> Exchanged {
+async fn exchange(
+    target: &Arc<Target>,
+    descriptions: &[Description],
+    common: &Common,
+) -> Exchanged {
     let due: Vec<&Description> = descriptions.iter().collect();
     let mut exchange = Exchange::new(wall(), due.len());
     let mut poller = poller::open(target, common);

@@ -65,7 +65,7 @@ impl Reading {
 }
 
 fn scaled(description: &Description, value: f64) -> f64 {
-    description.scale_factor.map_or(value, |factor| value * factor)
+    description.rare().scale_factor.map_or(value, |factor| value * factor)
 }
 
 /// Why a request has no value.

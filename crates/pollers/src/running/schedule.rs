@@ -6,6 +6,8 @@ use std::time::Duration;
 /// Largest part of a period between its start and the request: a tenth, at most 1 s.
 const SPREAD: i64 = 10;
 const SPREAD_MAX_US: i64 = Timestamp::SECOND;
+/// Part of that time in which requests begin: a request may be late by the rest.
+const SLOTS: i64 = 2;
 /// An unreachable target is polled at least this often, or once per period where the period is longer.
 const BACK_OFF_MAX_US: i64 = 30 * Timestamp::SECOND;
 /// Failed exchanges before a target is polled less often.
@@ -59,7 +61,8 @@ impl Schedule {
             |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
         let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
-        self.offset_us = i64::try_from(self.chance % spread_us.unsigned_abs().max(1)).unwrap_or(0);
+        let slots = (spread_us / SLOTS).unsigned_abs().max(1);
+        self.offset_us = i64::try_from(self.chance % slots).unwrap_or(0);
         let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
             let period_us = micros((*period)?);
             let before = before.and_then(|place| *self.ticks.get(place)?);
@@ -222,6 +225,15 @@ mod tests {
             schedule.answered(false, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
+    }
+
+    #[test]
+    fn a_request_of_the_last_slot_may_be_late_by_half_of_the_tenth() {
+        for chance in 0..100_000 {
+            let mut schedule = of_periods(&[Duration::from_secs(1)], chance, at(SECOND));
+            let planned = schedule.next();
+            assert_eq!(schedule.take(planned.plus(50_000)).at, at(planned.0 / SECOND * SECOND));
+        }
     }
 
     #[test]

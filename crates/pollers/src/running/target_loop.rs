@@ -7,7 +7,7 @@ use super::rejections::Rejections;
 use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
-use crate::descriptions::{Description, Target};
+use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
 use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
@@ -75,7 +75,7 @@ impl Shared {
 
 /// Polls a target until `end` changes, or until it has no entries any more. `is_start`: the poller starts.
 pub(super) async fn follow(
-    (target, is_start): (Target, bool),
+    (target, is_start): (Arc<Target>, bool),
     mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
@@ -83,7 +83,8 @@ pub(super) async fn follow(
     let mut demand = shared.demand.clone();
     let poller = polling::open(&target, &shared.common);
     let first = entries.borrow().first().map(|one| chance(&one.device));
-    let mut follower = TargetLoop {
+    // In a box, as the exchange is: the task of a target that waits then needs little memory, and they are many.
+    let mut follower = Box::new(TargetLoop {
         schedule: Schedule::new(first.unwrap_or_default()),
         outages: Outages::new(),
         rejections: Rejections::default(),
@@ -103,7 +104,7 @@ pub(super) async fn follow(
         periods: Vec::new(),
         shared,
         poller,
-    };
+    });
     let (mut changed, mut is_over) = (true, false);
     while !is_over {
         let now = wall();
@@ -132,7 +133,7 @@ pub(super) async fn follow(
 }
 
 struct TargetLoop {
-    target: Target,
+    target: Arc<Target>,
     number: u64,
     /// Whether its first descriptions are those with which the poller starts.
     is_start: bool,
@@ -163,7 +164,7 @@ impl TargetLoop {
     /// Runs an exchange. Returns whether polling ends; the exchange then had a moment to complete.
     async fn exchange_or_end(&mut self, end: &mut watch::Receiver<bool>) -> bool {
         let is_complete = {
-            let mut exchange = std::pin::pin!(self.exchange());
+            let mut exchange = Box::pin(self.exchange());
             tokio::select! {
                 _ = end.changed() => tokio::time::timeout(CLOSE_MAX, exchange).await.is_ok(),
                 () = &mut exchange => return false,
@@ -254,6 +255,7 @@ impl TargetLoop {
             return;
         }
         let mut exchange = Exchange::new(taken.at, due.len());
+        exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
         let begun = Instant::now();
         if let Some(rejection) = self.rejections.holding(wall()) {
             let is_held = |nth: &usize| {
@@ -321,7 +323,7 @@ impl TargetLoop {
         (self.failure, self.logged) = (state, exchange.at);
     }
 
-    async fn end(mut self) {
+    async fn end(&mut self) {
         let missing = self.outages.end(&self.descriptions, wall());
         self.miss(missing);
         if !self.is_cut {
@@ -341,7 +343,8 @@ fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
 fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
-    let Description { period, period_promoted, period_idle, is_optional, .. } = **description;
+    let Description { period, is_optional, .. } = **description;
+    let Rare { period_promoted, period_idle, .. } = *description.rare();
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
     let changed = demand.period(description, now);
     let (period, period_promoted) = (changed.unwrap_or(period), changed.or(period_promoted));
@@ -349,8 +352,9 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
         (Promotion::Metrics(only), true) => Some(only.clone()),
         _ => None,
     };
-    if only.is_some() || description.only.is_some() {
-        Arc::make_mut(description).only = only;
+    if only.is_some() || description.rare().only.is_some() {
+        let rare = Rare { only, ..description.rare().clone() };
+        Arc::make_mut(description).set_rare(rare);
     }
     match promotion {
         Promotion::None if is_optional => None,

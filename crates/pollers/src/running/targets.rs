@@ -12,7 +12,7 @@ pub(super) struct Targets {
     shared: Arc<Shared>,
     end: watch::Sender<bool>,
     /// The entries that each loop follows. Without its sender, a loop ends.
-    entries: HashMap<Target, watch::Sender<Vec<Arc<Description>>>>,
+    entries: HashMap<Arc<Target>, watch::Sender<Vec<Arc<Description>>>>,
     loops: JoinSet<()>,
     /// Whether the poller starts.
     is_start: bool,
@@ -25,7 +25,7 @@ impl Targets {
     }
 
     /// Replaces the targets and their entries.
-    pub(super) fn set(&mut self, targets: BTreeMap<Target, Vec<Arc<Description>>>) {
+    pub(super) fn set(&mut self, targets: BTreeMap<Arc<Target>, Vec<Arc<Description>>>) {
         self.entries.retain(|target, _| targets.contains_key(target));
         for (target, descriptions) in targets {
             // A loop that panicked receives nothing, and starts again.
@@ -40,7 +40,7 @@ impl Targets {
             }
             let (entries, receiver) = watch::channel(descriptions);
             let shared = Arc::clone(&self.shared);
-            let start = (target.clone(), self.is_start);
+            let start = (Arc::clone(&target), self.is_start);
             self.loops.spawn(follow(start, receiver, shared, self.end.subscribe()));
             self.entries.insert(target, entries);
         }
@@ -66,5 +66,9 @@ impl Targets {
 }
 
 fn is_same(before: &[Arc<Description>], after: &[Arc<Description>]) -> bool {
-    before.len() == after.len() && before.iter().zip(after).all(|(one, other)| one.is_like(other))
+    before.len() == after.len()
+        && before
+            .iter()
+            .zip(after)
+            .all(|(one, other)| Arc::ptr_eq(one, other) || one.is_like(other))
 }

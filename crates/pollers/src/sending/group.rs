@@ -211,6 +211,7 @@ impl Group {
         let before = self.sink.counts().series_rejected;
         self.sealer.seal(&mut self.sink);
         self.sealed = (self.sealer.counts.batches, complete);
+        self.sink.shrink();
         let rejected = self.sink.counts().series_rejected - before;
         if rejected > 0 {
             log::error!("{}: {rejected} samples of too many series are dropped", self.origin);

@@ -18,6 +18,7 @@ use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -28,11 +29,11 @@ const REDFISH: &str = "/redfish/";
 /// A service of JSON documents.
 pub(super) struct Documents {
     client: Client,
-    target: Target,
+    target: Arc<Target>,
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<RedfishSession>,
-    /// The documents that reject the user: they are requested after the others.
-    rejecting: BTreeSet<String>,
+    /// The documents that reject the user or did not answer: they are requested after the others.
+    failing: BTreeSet<String>,
 }
 
 /// Why a document is not read.
@@ -51,35 +52,32 @@ impl From<Failure> for FetchError {
 }
 
 impl Documents {
-    pub(super) fn new(target: &Target) -> Self {
-        let (client, target) = (Client::new(target), target.clone());
-        Self { client, target, sessions: Vec::new(), rejecting: BTreeSet::new() }
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        let (client, target) = (Client::new(target), Arc::clone(target));
+        Self { client, target, sessions: Vec::new(), failing: BTreeSet::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
         for (place, description) in exchange.open(due) {
             if let Request::Json(request) = &description.request {
-                let key = (&*request.document, &description.tls);
+                let key = (&*request.document, &description.rare().tls);
                 match documents.iter_mut().find(|(known, _)| *known == key) {
                     Some((_, places)) => places.push(place),
                     None => documents.push((key, vec![place])),
                 }
             }
         }
-        documents.sort_by_key(|((path, _), _)| self.rejecting.contains(*path));
+        documents.sort_by_key(|((path, _), _)| self.failing.contains(*path));
         for ((path, tls), places) in documents {
+            // The exchange may end here, by its timeout.
+            self.failing.insert(path.to_owned());
             let fetched = match self.fetch(tls, path).await {
-                Ok(document) => {
-                    self.rejecting.remove(path);
-                    Ok(document)
-                }
-                Err(FetchError::User(failure)) => {
-                    self.rejecting.insert(path.to_owned());
-                    return exchange.fail_rest(&failure);
-                }
+                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
                 Err(FetchError::Document(failure)) => Err(failure),
+                Ok(document) => Ok(document),
             };
+            self.failing.remove(path);
             for place in places {
                 let Some(description) = due.get(place) else { continue };
                 let value = fetched.as_ref().map_err(Clone::clone);
@@ -191,6 +189,52 @@ pub fn parse_any(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptions::entries_of;
+    use crate::polling::poller::run;
+    use model::Timestamp;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_document_that_does_not_answer_costs_the_others_one_exchange() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut bytes).await {
+                    if bytes[..length].starts_with(b"GET /a") {
+                        silent.push(stream);
+                        break;
+                    }
+                    let response = b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"x\":1}";
+                    stream.write_all(response).await.unwrap();
+                }
+            }
+        });
+        let entry = |path: &str| {
+            format!(
+                "- {{name: {path}, device_id: d, url: 'http://127.0.0.1:{port}/{path}#x', timeout: 400}}\n"
+            )
+        };
+        let all = entries_of(&["a", "b"].map(entry).concat());
+        let due: Vec<&Description> = all.iter().collect();
+        let mut documents = Documents::new(&all[0].target);
+        let mut failures = Vec::new();
+        for _ in 0..3 {
+            let mut exchange = Exchange::new(Timestamp(0), due.len());
+            // The exchange before lasted as long as the period.
+            exchange.late = Duration::from_millis(50);
+            run(&mut documents, &due, &mut exchange).await;
+            let places = exchange.failures.iter().map(|(place, failure)| (*place, &*failure.what));
+            let places: Vec<_> = places.map(|(place, what)| format!("{place}: {what}")).collect();
+            failures.push(places);
+        }
+        let no = |place| format!("{place}: no complete answer within 350 ms");
+        assert_eq!(failures, [vec![no(0), no(1)], vec![no(0)], vec![no(0)]]);
+    }
 
     #[test]
     fn null_is_no_reading_and_a_wrong_number_costs_no_other_value() {

@@ -22,10 +22,11 @@ use kernel::ipmi::{DcmiPower, DellPower, Request as Command};
 use model::Labels;
 use sensors::Sensors;
 use session::Session;
+use std::sync::Arc;
 
 /// A BMC.
 pub(super) struct Ipmi {
-    target: Target,
+    target: Arc<Target>,
     /// The session, kept between polls.
     session: Option<Session>,
     sensors: Option<Sensors>,
@@ -33,8 +34,8 @@ pub(super) struct Ipmi {
 }
 
 impl Ipmi {
-    pub(super) fn new(target: &Target, cache: &SdrCache) -> Self {
-        Self { target: target.clone(), session: None, sensors: None, cache: cache.clone() }
+    pub(super) fn new(target: &Arc<Target>, cache: &SdrCache) -> Self {
+        Self { target: Arc::clone(target), session: None, sensors: None, cache: cache.clone() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -73,7 +74,7 @@ impl Ipmi {
             request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
         };
         if due.iter().any(|one| is_sensor(&one)) {
-            let of = (&self.cache, &self.target);
+            let of = (&self.cache, &*self.target);
             match &mut self.sensors {
                 Some(sensors) => sensors.refresh(session, of).await?,
                 None => self.sensors = Some(Sensors::read(session, of).await?),

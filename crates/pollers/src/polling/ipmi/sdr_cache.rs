@@ -152,7 +152,15 @@ mod tests {
     fn target(host: &str) -> Target {
         let (user, password) = (None, None);
         let host = host.to_owned();
-        Target { protocol: Protocol::Ipmi, is_tls: false, host, port: 623, user, password }
+        Target {
+            protocol: Protocol::Ipmi,
+            is_tls: false,
+            host,
+            port: 623,
+            user,
+            password,
+            session: None,
+        }
     }
 
     /// The record of a sensor of volts (IPMI 2.0, section 43.1).

@@ -109,13 +109,15 @@ impl SnmpClient {
                 .strict_source(true)
                 .allow_unauthenticated_v3_time_correction(allows_reports);
             Ok(match version {
-                SnmpVersion::V3(SnmpSecurity { privacy: Some((Privacy::Des, _)), .. }) => {
+                SnmpVersion::V3(security)
+                    if matches!(security.privacy, Some((Privacy::Des, _))) =>
+                {
                     builder.des_salt_state(salts()?)
                 }
                 _ => builder,
             })
         };
-        if matches!(version, SnmpVersion::V3(SnmpSecurity { auth: Some(_), .. })) {
+        if matches!(version, SnmpVersion::V3(security) if security.auth.is_some()) {
             // An agent rejects a wrong key by a report that it cannot sign, and the library drops what is not signed. This
             // request accepts such reports; nothing else of its response is used.
             let probe = build(0, true)?.build_with(transport).await;
