@@ -18,6 +18,7 @@ const EXCHANGES_MAX: usize = 256;
 struct Exchanged {
     readings: Vec<Reading>,
     problems: Vec<String>,
+    is_good: bool,
 }
 
 /// Polls every target of the descriptions once. Prints the readings to `out`, and what failed to `problems`.
@@ -51,8 +52,8 @@ pub async fn poll_once(
         for reading in exchanged.readings {
             add(&mut printer, reading);
         }
+        is_good &= exchanged.is_good;
         for problem in exchanged.problems {
-            is_good = false;
             writeln!(problems, "{}", printable(&problem))?;
         }
     }
@@ -80,7 +81,8 @@ async fn exchange(
     let warnings = exchange.warnings.iter().map(|warning| format!("{target}: {warning}"));
     let mut problems: Vec<String> = warnings.collect();
     problems.extend(failures(target, &due, &exchange.failures));
-    Exchanged { readings: exchange.readings, problems }
+    let is_good = exchange.failures.is_empty() && exchange.bad_lines.is_empty();
+    Exchanged { readings: exchange.readings, problems, is_good }
 }
 
 /// One line per failure. Metrics with an equal failure share a line.

@@ -80,17 +80,17 @@ pub struct Failure {
 
 impl Failure {
     /// The device is not reachable, or its answer is wrong.
-    pub(super) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
         Self { cause: Cause::SourceBroken, what: what.into() }
     }
 
     /// A user, password or certificate is rejected.
-    pub(super) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
         Self { cause: Cause::PermissionLost, what: what.into() }
     }
 
     /// No answer in time.
-    pub(super) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
         Self { cause: Cause::SourceTimeout, what: what.into() }
     }
 }

@@ -20,6 +20,7 @@ mod period_changes;
 mod poll_metrics;
 mod poller_error;
 mod poller_program;
+mod problem_log;
 mod rejections;
 mod schedule;
 mod series_limit;

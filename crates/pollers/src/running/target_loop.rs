@@ -3,6 +3,7 @@
 use super::demand::{Demand, Promotion};
 use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
+use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
 use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
@@ -13,7 +14,7 @@ use crate::protocols::Protocol;
 use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
-use model::{Cause, DeviceId, Timestamp, printable};
+use model::{Cause, DeviceId, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,9 +24,6 @@ use tokio::time::Instant;
 
 /// Longest sleep: a clock that is set forward is noticed by then.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// Interval between log lines about a failure that changes, and their length.
-const LOG_EVERY_US: i64 = 60 * Timestamp::SECOND;
-const LOG_CHARACTERS_MAX: usize = 300;
 /// The folder of the records of BMCs' sensors, beside the groups' spools.
 const SDR_FOLDER: &str = "sdr";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
@@ -92,8 +90,7 @@ pub(super) async fn follow(
         texts: TextLimit::default(),
         series: SeriesLimit::default(),
         host: shared.host(&target.host),
-        failure: None,
-        logged: Timestamp(i64::MIN),
+        log: ProblemLog::default(),
         is_on_demand: false,
         demand_end: None,
         number: shared.hasher.hash_one(&target),
@@ -152,8 +149,7 @@ struct TargetLoop {
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
     /// The failure that the log states, and since when.
-    failure: Option<String>,
-    logged: Timestamp,
+    log: ProblemLog,
     /// Whether promotions, jobs or a change of the server have an effect.
     is_on_demand: bool,
     /// When the next promotion or change ends, if it may have an effect.
@@ -296,31 +292,8 @@ impl TargetLoop {
         self.miss(missing);
         self.set_complete(true);
         self.schedule.answered(has_answered, wall());
-        self.log(&exchange);
-    }
-
-    /// Logs what changed: a failure that begins, has another reason, or ends.
-    fn log(&mut self, exchange: &Exchange) {
-        let failure = exchange.failures.first().map(|(_, Failure { what, .. })| what.to_string());
-        let warning = exchange.warnings.first().cloned();
-        let state = failure.or(warning);
-        // A target may have another text at each exchange.
-        let is_late = exchange.at.since(self.logged) >= LOG_EVERY_US;
-        if state == self.failure || (state.is_some() == self.failure.is_some() && !is_late) {
-            return;
-        }
-        // Other values of the target fail.
-        if state.is_none() && !self.outages.is_empty() {
-            return;
-        }
-        match &state {
-            Some(what) => {
-                let what: String = what.chars().take(LOG_CHARACTERS_MAX).collect();
-                log::warn!("{}: {}", self.target, printable(&what));
-            }
-            None => log::info!("{}: all values are read again", self.target),
-        }
-        (self.failure, self.logged) = (state, exchange.at);
+        let problems = problems(&due, &exchange);
+        self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);
     }
 
     async fn end(&mut self) {

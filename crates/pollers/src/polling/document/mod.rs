@@ -82,7 +82,14 @@ impl Documents {
                 let Some(description) = due.get(place) else { continue };
                 let value = fetched.as_ref().map_err(Clone::clone);
                 match value.and_then(|value| value_at(description, value)) {
-                    Ok((value, labels)) => exchange.value(place, due, labels, value),
+                    Ok((value, labels, is_only)) => {
+                        exchange.value(place, due, labels, value);
+                        if !is_only {
+                            let Description { name, device, .. } = description;
+                            let what = "the JSONPath matches several values; the first is used";
+                            exchange.warnings.push(format!("{name} of {device}: {what}"));
+                        }
+                    }
                     Err(failure) => exchange.fail(place, failure),
                 }
             }
@@ -160,21 +167,25 @@ impl Poller for Documents {
 }
 
 /// The value of a description in its document. Of several matches the first is used.
-fn value_at(description: &Description, document: &Value) -> Result<(f64, Labels), Failure> {
+fn value_at(description: &Description, document: &Value) -> Result<(f64, Labels, bool), Failure> {
     match &description.request {
         Request::Json(request) => value_of(&request.json_path, document, &description.labels),
         _ => Err(Failure::broken("it is in no document")),
     }
 }
 
-fn value_of(json_path: &str, document: &Value, labels: &Labels) -> Result<(f64, Labels), Failure> {
+fn value_of(
+    json_path: &str,
+    document: &Value,
+    labels: &Labels,
+) -> Result<(f64, Labels, bool), Failure> {
     let path = JsonPath::parse(json_path);
     let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
     let matches = path.query(document);
     let Some(value) = matches.first() else {
         return Err(Failure::broken("the JSONPath matches nothing in the document"));
     };
-    of_json(value, labels)
+    of_json(value, labels).map(|(value, labels)| (value, labels, matches.len() == 1))
 }
 
 /// Reads bytes as a JSONPath in the first line, and a document after it.
@@ -242,14 +253,14 @@ mod tests {
             "long": 100000000000000000000000000000000000000000, "text": "NaN, 1e999, \"", "tiny": 1e-999}"#;
         let document = lenient_json::parse(text).unwrap();
         let labels = Labels::default();
-        let value = |path: &str| value_of(path, &document, &labels).map(|(value, _)| value);
+        let value = |path: &str| value_of(path, &document, &labels).map(|(value, ..)| value);
         let failure = value("$.power").unwrap_err();
         assert_eq!(&*failure.what, "the device has no reading: the value is null");
         assert_eq!(value("$.a"), Ok(f64::INFINITY));
         assert_eq!(value("$.b[0]"), Ok(f64::NEG_INFINITY));
         assert!(value("$.b[1]").unwrap().is_nan());
         assert_eq!((value("$.c"), value("$.long"), value("$.tiny")), (Ok(43.0), Ok(1e41), Ok(0.0)));
-        let (_, labels) = value_of("$.text", &document, &labels).unwrap();
+        let (_, labels, _) = value_of("$.text", &document, &labels).unwrap();
         assert_eq!(labels.get("value_str").as_deref(), Some("NaN, 1e999, \""));
     }
 }
