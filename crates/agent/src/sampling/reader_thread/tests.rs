@@ -112,7 +112,7 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
     sampling.end(Duration::from_millis(200));
     let mut batches = Vec::new();
     while let Ok(Some(batch)) = queue.next(Duration::ZERO) {
-        batches.push(*batch);
+        batches.push(batch);
     }
     let steady = times(&batches, "steady");
     assert!(steady.len() >= 8, "{steady:?}");
