@@ -1,5 +1,5 @@
 //! The queue of sealed batches between the tick and the encoder thread. It is bounded in bytes. Batches return after
-//! use, so that the tick allocates no memory for their samples.
+//! use, so that the tick allocates no memory.
 
 use crate::batches::seal::BatchOutput;
 use model::{Batch, SeriesTable};
@@ -20,11 +20,13 @@ const SAMPLE_BYTES: usize = 12;
 #[error("the queue of batches has ended")]
 pub struct QueueEnded;
 
+/// A batch in a box, because a queue has memory for all its items. `None`: the box is free.
+type Slot = Box<Option<Batch>>;
+
 /// An item in the queue.
 #[derive(Debug)]
 enum Item {
-    /// In a box: the queue has memory for all its items.
-    Batch(Box<Batch>),
+    Batch(Slot),
     /// The end of the queue.
     End,
 }
@@ -33,7 +35,9 @@ enum Item {
 #[derive(Debug)]
 pub struct QueueSender {
     to: SyncSender<Item>,
-    spare: Receiver<Box<Batch>>,
+    spare: Receiver<Slot>,
+    /// Free boxes, of the batches that came back.
+    slots: Vec<Slot>,
     bytes: Arc<AtomicUsize>,
 }
 
@@ -41,7 +45,7 @@ pub struct QueueSender {
 #[derive(Debug)]
 pub struct QueueReceiver {
     from: Receiver<Item>,
-    spare: SyncSender<Box<Batch>>,
+    spare: SyncSender<Slot>,
     bytes: Arc<AtomicUsize>,
     nothing: Arc<SeriesTable>,
 }
@@ -52,7 +56,7 @@ pub fn queue() -> (QueueSender, QueueReceiver) {
     let (give, spare) = sync_channel(BATCHES_MAX);
     let bytes = Arc::new(AtomicUsize::new(0));
     (
-        QueueSender { to, spare, bytes: Arc::clone(&bytes) },
+        QueueSender { to, spare, slots: Vec::new(), bytes: Arc::clone(&bytes) },
         QueueReceiver { from, spare: give, bytes, nothing: Arc::default() },
     )
 }
@@ -91,20 +95,25 @@ impl BatchOutput for QueueSender {
             return Err(Box::new(batch));
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut slot = self.slots.pop().unwrap_or_default();
+        *slot = Some(batch);
         let Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) =
-            self.to.try_send(Item::Batch(Box::new(batch)))
+            self.to.try_send(Item::Batch(slot))
         else {
             return Ok(());
         };
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         match item {
-            Item::Batch(batch) => Err(batch),
+            Item::Batch(slot) => slot.map_or(Ok(()), |batch| Err(Box::new(batch))),
             Item::End => Ok(()),
         }
     }
 
     fn spare(&mut self) -> Option<Batch> {
-        self.spare.try_recv().ok().map(|batch| *batch)
+        let mut slot = self.spare.try_recv().ok()?;
+        let batch = slot.take();
+        self.slots.push(slot);
+        batch
     }
 }
 
@@ -113,11 +122,11 @@ impl QueueReceiver {
     ///
     /// # Errors
     /// The queue has ended.
-    pub fn next(&self, patience: Duration) -> Result<Option<Box<Batch>>, QueueEnded> {
+    pub fn next(&self, patience: Duration) -> Result<Option<Batch>, QueueEnded> {
         match self.from.recv_timeout(patience) {
-            Ok(Item::Batch(batch)) => {
-                self.bytes.fetch_sub(bytes(&batch), Ordering::Relaxed);
-                Ok(Some(batch))
+            Ok(Item::Batch(slot)) => {
+                self.bytes.fetch_sub(slot.as_ref().as_ref().map_or(0, bytes), Ordering::Relaxed);
+                Ok(*slot)
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Ok(Item::End) | Err(RecvTimeoutError::Disconnected) => Err(QueueEnded),
@@ -125,11 +134,11 @@ impl QueueReceiver {
     }
 
     /// Returns a batch for reuse of its memory.
-    pub fn give_back(&self, mut batch: Box<Batch>) {
+    pub fn give_back(&self, mut batch: Batch) {
         // No other component may hold this old table any more.
         batch.table = Arc::clone(&self.nothing);
         // If enough batches are spare, this one is freed.
-        self.spare.try_send(batch).ok();
+        self.spare.try_send(Box::new(Some(batch))).ok();
     }
 }
 
