@@ -4,6 +4,7 @@ use super::description::Description;
 use super::keys::read_entry;
 use crate::yaml::{Value, load};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -192,34 +193,53 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     }
 }
 
-/// Warnings of entries that store the same series: their samples would alternate.
+/// Warnings of entries that store the same series, whose samples would alternate, and of contradicting meanings.
 pub(crate) fn duplicates<'a>(all: impl Iterator<Item = &'a Description>) -> Vec<Finding> {
     let mut known: HashMap<(&str, &str, &str), &Description> = HashMap::new();
-    let mut duplicates = Vec::new();
+    let mut declared: HashMap<&str, &Description> = HashMap::new();
+    let mut found = Vec::new();
     for description in all {
         if description.target.protocol == crate::protocols::Protocol::Prometheus {
             continue;
         }
-        let key = (description.device.as_str(), &*description.name, description.labels.as_str());
-        match known.get(&key) {
-            None => {
-                known.insert(key, description);
-            }
-            Some(first) => duplicates.push(Finding {
-                file: Arc::clone(&description.file),
-                line: description.line,
-                severity: Severity::Warning,
-                what: format!(
-                    "{} of {} with these labels is requested by {}:{}, too",
-                    description.name.escape_debug(),
-                    description.device,
-                    first.file.display(),
-                    first.line
+        let Description { name, device, .. } = description;
+        let mut warn = |first: &Description, what: String| {
+            let what = format!("{what} {}:{}", first.file.display(), first.line);
+            let (file, line) = (Arc::clone(&description.file), description.line);
+            found.push(Finding { file, line, severity: Severity::Warning, what });
+        };
+        let shown = name.escape_debug();
+        match known.entry((device.as_str(), name, description.labels.as_str())) {
+            Entry::Vacant(entry) => drop(entry.insert(description)),
+            Entry::Occupied(first) => warn(
+                first.get(),
+                format!("{shown} of {device} with these labels is requested, too, by"),
+            ),
+        }
+        if description.declared.kind.is_some() || description.declared.unit.is_some() {
+            match declared.entry(name) {
+                Entry::Vacant(entry) => drop(entry.insert(description)),
+                Entry::Occupied(first) if contradicts(description, first.get()) => warn(
+                    first.get(),
+                    format!(
+                        "the server rejects the samples of this entry, or of the other one: {shown} has \
+                         another kind or unit by"
+                    ),
                 ),
-            }),
+                Entry::Occupied(_) => {}
+            }
         }
     }
-    duplicates
+    found
+}
+
+/// Whether two entries declare different meanings.
+fn contradicts(one: &Description, other: &Description) -> bool {
+    fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+        one.is_some() && other.is_some() && one != other
+    }
+    let (one, other) = (&one.declared, &other.declared);
+    differ(one.kind.as_ref(), other.kind.as_ref()) || differ(one.unit.as_ref(), other.unit.as_ref())
 }
 
 /// The entries of a text without errors and warnings.
@@ -268,6 +288,23 @@ mod tests {
         assert_eq!(found, ["outlet power"]);
         let finding = directory.findings[0].to_string();
         assert!(finding.contains("name: `a, b` is no metric name"), "{finding}");
+    }
+
+    #[test]
+    fn contradicting_meanings_and_equal_series_are_warnings() {
+        let entry = |device: &str, more: &str| {
+            format!("- {{name: power, device_id: {device}, url: 'http://d/#a'{more}}}\n")
+        };
+        let text = entry("a", ", unit: watts")
+            + &entry("b", ", unit: volts")
+            + &entry("c", ", kind: gauge")
+            + &entry("c", "");
+        let entries = entries_of(&text);
+        let found: Vec<String> =
+            duplicates(entries.iter()).iter().map(|one| one.to_string()).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("file:2: ") && found[0].ends_with("by file:1"), "{found:?}");
+        assert!(found[1].ends_with("power of c with these labels is requested, too, by file:3"));
     }
 
     #[test]
