@@ -287,10 +287,13 @@ mod tests {
     fn names_are_checked() {
         let named = |name: &'static str| Metric::gauge(name, Unit::Count, "").check();
         assert!(named("wattmetre_power_watt").is_ok());
-        for name in ["outlet power", "node:cpu/load.1-m", "prom_my metric ü", "P(L1) [W]", "消費電力"] {
+        for name in
+            ["outlet power", "node:cpu/load.1-m", "prom_my metric ü", "P(L1) [W]", "消費電力"]
+        {
             assert!(named(name).is_ok(), "{name}");
         }
-        for name in ["", " a", "a ", "a,b", "a\"b", "a'b", "a\\b", "a\nb", "a\u{a0}b", "a\u{200b}"] {
+        for name in ["", " a", "a ", "a,b", "a\"b", "a'b", "a\\b", "a\nb", "a\u{a0}b", "a\u{200b}"]
+        {
             assert!(named(name).is_err(), "{name:?}");
         }
         assert!(Metric::check_name(&"ü".repeat(METRIC_NAME_BYTES_MAX / 2)).is_ok());
