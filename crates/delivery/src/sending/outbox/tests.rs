@@ -135,7 +135,7 @@ fn a_frame_that_the_server_cannot_decode_is_acknowledged_without_a_number() {
     let request = bench.next().unwrap();
     let answer = |status, seq| Answer {
         acks: vec![Ack {
-            boot: model::Boot([0; 16]),
+            boot: Boot([0; 16]),
             seq,
             status,
             reason: "no batch".to_owned(),
