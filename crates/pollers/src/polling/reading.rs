@@ -21,6 +21,8 @@ pub struct Reading {
     pub labels: Labels,
     /// The instant.
     pub at: Timestamp,
+    /// Whether the target states the instant.
+    pub is_stated: bool,
     /// The value.
     pub value: f64,
 }
@@ -47,6 +49,7 @@ impl Reading {
             device: description.device.clone(),
             labels,
             at,
+            is_stated: false,
             value: scaled(description, value),
         }
     }

@@ -5,6 +5,7 @@
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
 //! - `text_limit`: a limit of the texts of a metric; `series_limit`: of the series of an exporter
+//! - `stated_samples`: samples with instants of their exporter, each stored once
 //! - `demand`: the promotions and changed periods in force, and which nodes have jobs
 //! - `period_changes`: the periods that the server changes, within the poller's own limits
 //! - `poller_error`: why a poller does not start
@@ -24,6 +25,7 @@ mod problem_log;
 mod rejections;
 mod schedule;
 mod series_limit;
+mod stated_samples;
 mod target_loop;
 mod targets;
 mod text_limit;

@@ -79,7 +79,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
                 tokio::task::block_in_place(kernel::heap::give_back);
                 false
             }
-            () = targets.report_panics() => false,
+            () = targets.restart_after_panics() => false,
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));

@@ -7,6 +7,7 @@ use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
 use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
+use super::stated_samples::{StatedSamples, delete_old};
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
@@ -15,8 +16,10 @@ use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
 use model::{Cause, DeviceId, Timestamp};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -26,6 +29,8 @@ use tokio::time::Instant;
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// The folder of the records of BMCs' sensors, beside the groups' spools.
 const SDR_FOLDER: &str = "sdr";
+/// The folder of the samples of exporters that state their instants.
+const STATED_FOLDER: &str = "stated";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -37,6 +42,8 @@ pub(super) struct Shared {
     exchanges: Arc<Semaphore>,
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
     host_exchanges_max: usize,
+    /// The folder of samples with stated instants.
+    stated_folder: Option<PathBuf>,
     /// Makes numbers of targets.
     hasher: RandomState,
 }
@@ -48,6 +55,8 @@ impl Shared {
         limits: &PollerSettings,
     ) -> Self {
         let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
+        let stated_folder = groups.folder().map(|folder| folder.join(STATED_FOLDER));
+        stated_folder.as_deref().inspect(|folder| delete_old(folder));
         let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             common: Common::new(sdr_cache),
@@ -56,6 +65,7 @@ impl Shared {
             exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),
             hosts: Mutex::default(),
             host_exchanges_max: limit(limits.host_exchanges_max),
+            stated_folder,
             hasher: RandomState::new(),
         }
     }
@@ -71,9 +81,18 @@ impl Shared {
     }
 }
 
-/// Polls a target until `end` changes, or until it has no entries any more. `is_start`: the poller starts.
+/// What a loop starts with.
+pub(super) struct LoopStart {
+    pub(super) target: Arc<Target>,
+    /// Whether the poller starts.
+    pub(super) is_first: bool,
+    /// The instant of the latest exchange of the loop before, in microseconds; 0 for none.
+    pub(super) polled: Arc<AtomicI64>,
+}
+
+/// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
-    (target, is_start): (Arc<Target>, bool),
+    LoopStart { target, is_first, polled }: LoopStart,
     mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
@@ -89,13 +108,16 @@ pub(super) async fn follow(
         metrics: PollMetrics::new(&target, wall()),
         texts: TextLimit::default(),
         series: SeriesLimit::default(),
+        stated: StatedSamples::new(shared.stated_folder.as_deref(), &target),
         host: shared.host(&target.host),
         log: ProblemLog::default(),
         is_on_demand: false,
         demand_end: None,
         number: shared.hasher.hash_one(&target),
-        is_start,
+        is_start: is_first,
         is_cut: false,
+        failed_since: Some(polled.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Timestamp),
+        polled,
         target,
         descriptions: Vec::new(),
         periods: Vec::new(),
@@ -136,6 +158,10 @@ struct TargetLoop {
     is_start: bool,
     /// Whether its last exchange did not complete.
     is_cut: bool,
+    /// The instant of its latest exchange, for the loop that follows a panic.
+    polled: Arc<AtomicI64>,
+    /// After a panic: the latest exchange before.
+    failed_since: Option<Timestamp>,
     descriptions: Vec<Arc<Description>>,
     /// The period of each description; `None` for one that is not polled now.
     periods: Vec<Option<Duration>>,
@@ -146,6 +172,7 @@ struct TargetLoop {
     metrics: PollMetrics,
     texts: TextLimit,
     series: SeriesLimit,
+    stated: StatedSamples,
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
     /// The failure that the log states, and since when.
@@ -205,6 +232,7 @@ impl TargetLoop {
             self.metrics.set_periods(new.iter().map(|one| &**one).zip(periods.iter().copied()));
         store(&self.shared.groups, &changed, now);
         (self.descriptions, self.periods) = (new, periods);
+        self.miss_since_panic(now);
         self.set_complete(true);
         self.is_on_demand = self
             .descriptions
@@ -230,6 +258,21 @@ impl TargetLoop {
             let until = is_polled.then_some(until);
             self.shared.groups.of(device, |group| group.set_complete(device, self.number, until));
         }
+    }
+
+    /// After a panic, the devices have no samples since the latest exchange.
+    fn miss_since_panic(&mut self, now: Timestamp) {
+        let Some(since) = self.failed_since.take() else { return };
+        let devices: BTreeSet<&DeviceId> =
+            self.descriptions.iter().map(|one| &one.device).collect();
+        let missing = devices.into_iter().map(|device| Missing {
+            device: device.clone(),
+            source: self.target.protocol.to_string(),
+            span: (since, now),
+            cause: Cause::SourceBroken,
+            detail: "the polls of the target failed; report the log of the poller".to_owned(),
+        });
+        self.miss(missing.collect());
     }
 
     fn miss(&self, missing: Vec<Missing>) {
@@ -280,6 +323,7 @@ impl TargetLoop {
                 self.miss(vec![missing]);
             }
         }
+        self.stated.retain_new(&mut exchange.readings, exchange.at).await;
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
         let late = taken.late_us as f64 / 1e6;
         let polls = self.metrics.values(&due, &exchange, (took, late));
@@ -291,6 +335,7 @@ impl TargetLoop {
         store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
         self.set_complete(true);
+        self.polled.store(exchange.at.0, Ordering::Relaxed);
         self.schedule.answered(has_answered, wall());
         let problems = problems(&due, &exchange);
         self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);
@@ -302,6 +347,7 @@ impl TargetLoop {
         if !self.is_cut {
             self.set_complete(false);
         }
+        self.stated.write().await;
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
     }
 }

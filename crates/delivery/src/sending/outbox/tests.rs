@@ -3,8 +3,9 @@
 use super::*;
 use crate::batches::seal::tests::batch;
 use crate::disk::spool::SpoolLimits;
+use crate::sending::dispatch::matching;
 use model::{Batch, DeviceId, Gap, Origin};
-use wire::Encoder;
+use wire::{Ack, AckStatus, Answer, Encoder};
 
 pub(crate) struct Bench {
     dir: tempfile::TempDir,
@@ -125,6 +126,28 @@ fn sent_from_memory_and_forgotten_when_the_server_has_it() {
     assert_eq!(bench.counters.spool_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(bench.counters.sent_batches.load(Ordering::Relaxed), 2);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(2)));
+}
+
+#[test]
+fn a_frame_that_the_server_cannot_decode_is_acknowledged_without_a_number() {
+    let bench = bench();
+    bench.push(1);
+    let request = bench.next().unwrap();
+    let answer = |status, seq| Answer {
+        acks: vec![Ack {
+            boot: Boot([0; 16]),
+            seq,
+            status,
+            reason: "no batch".to_owned(),
+            samples_rejected: 0,
+            samples_reason: String::new(),
+        }],
+        ..Answer::default()
+    };
+    let is_own = |status, seq| matching(answer(status, seq), &request).is_ok();
+    assert!(is_own(AckStatus::RejectedPermanently, 0));
+    assert!(!is_own(AckStatus::Stored, 0), "a batch of another sender");
+    assert!(!is_own(AckStatus::RejectedPermanently, 1));
 }
 
 #[test]
