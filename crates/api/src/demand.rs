@@ -405,6 +405,9 @@ pub struct PollerPeriod {
     pub period_seconds: f64,
     /// Until when it holds. The answer to a request one hour later extends a change that lasts longer than 12 hours.
     pub until: f64,
+    /// The end of the change. A poller compares it with its own limit.
+    #[serde(default)]
+    pub end: Option<f64>,
     /// The names, of those requested.
     pub names: Vec<String>,
 }

@@ -137,7 +137,7 @@ pub struct Device {
     /// Scheme, host and port of the target that the poller requests, without user and password; `null` for a feed, which
     /// reads its standard input.
     pub address: Option<String>,
-    /// Seconds between two polls by the description files: the shortest of its metrics.
+    /// Seconds between two polls: the shortest of its metrics, or that of a change while it holds.
     pub period_seconds: Option<f64>,
     /// Its state.
     pub state: DeviceState,

@@ -14,7 +14,7 @@ mod settings;
 pub use demand::{
     ActiveRequests, Change, Decision, DemandError, DemandLimits, DemandStore, FLUSH_LISTED_US,
     Flush, FromJobs, Mark, MarkKind, NewChange, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion,
-    PromotionOrigin, Quota, Rule, Wanted, wanted,
+    PromotionOrigin, Quota, Rule, Wanted, check_demand, wanted,
 };
 pub use rules::expression::check as check_expression;
 pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};

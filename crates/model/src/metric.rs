@@ -193,6 +193,16 @@ impl Metric {
         Self { name, unit, kind, help, divisor: 1, assumed: false }
     }
 
+    /// Whether pollers report a metric of this name about their polls. Its samples have the instants of the poller.
+    pub fn is_of_polls(name: &str) -> bool {
+        name.starts_with("poll_")
+    }
+
+    /// Whether the program's feeds report a metric of this name about wattmeters.
+    pub fn is_of_feeds(name: &str) -> bool {
+        name.starts_with("wattmetre_")
+    }
+
     /// A metric with the meaning that its name states (decision 0039).
     ///
     /// # Errors

@@ -136,6 +136,42 @@ fn states_are_those_of_targets_and_not_of_senders() {
 }
 
 #[test]
+fn times_that_an_exporter_reports_change_no_state() {
+    let lab = lab();
+    let of_group = |lab: &Lab| {
+        let context = of(Reader::Everything, 7200.0);
+        let devices = list(lab, &DeviceFilter::default(), &context);
+        let states = devices.iter().map(|one| (one.device.clone(), one.state.word()));
+        states.collect::<Vec<_>>()
+    };
+    let before = of_group(&lab);
+    let power = |samples| TestSeries {
+        device: "exporter-1",
+        metric: "power_watts",
+        samples,
+        ..TestSeries::default()
+    };
+    let polled = TestSeries {
+        metric: "poll_success",
+        unit: Unit::Count,
+        samples: &[(7198.0, 1.0)],
+        labels: &[("protocol", "prometheus"), ("target", "prometheus://exporter-1")],
+        ..power(&[])
+    };
+    // 20 h ahead: with its poll, and alone in a batch.
+    lab.put_from(GROUP, 7200.0, &[power(&[(79_200.0, 1.0)]), polled]);
+    let sealed = |lab: &Lab| {
+        let origins = lab.store.origins();
+        origins.iter().find(|one| one.origin.as_str() == GROUP).unwrap().sealed
+    };
+    assert_eq!(sealed(&lab), at(7198.0));
+    lab.put_from(GROUP, 7200.0, &[power(&[(79_201.0, 1.0)])]);
+    let mut after = of_group(&lab);
+    after.retain(|(device, _)| device != "exporter-1");
+    assert_eq!(after, before);
+}
+
+#[test]
 fn a_device_that_a_scheduler_gives_to_jobs_is_a_node() {
     let lab = lab();
     let context = of(Reader::Everything, 7200.0);
@@ -219,6 +255,31 @@ fn an_explanation_has_the_polls_of_its_device_and_the_gaps_of_its_value() {
     let agent = engine.explain(&Selector::default(), day, &of(Reader::Everything, 7200.0)).unwrap();
     let load = agent.iter().find(|one| one.series.device == "n1").unwrap();
     assert!(load.polls.is_empty());
+}
+
+#[test]
+fn a_series_with_samples_in_a_gap_of_a_protocol_is_of_another_target() {
+    let lab = lab();
+    // The SNMP target is dead from 7100 s to 7198 s. The exporter of the same device lives, and so does another SNMP target.
+    let alive: Vec<(f64, f64)> = (0..20).map(|n| (7100.0 + 5.0 * f64::from(n), 1.0)).collect();
+    let dead = [(7090.0, 1.0), (7100.0, 1.0), (7198.0, 1.0)];
+    let series =
+        |metric, samples| TestSeries { device: "pdu-1", metric, samples, ..TestSeries::default() };
+    lab.put_from(GROUP, 7200.0, &[series("exported", &alive[..]), series("octets", &dead)]);
+    let engine = lab.engine(Settings::default());
+    let gaps_of = |metric: &str| {
+        let select = Selector {
+            devices: Some(BTreeSet::from([device("pdu-1")])),
+            metrics: Some([metric.into()].into()),
+            ..Selector::default()
+        };
+        let context = of(Reader::Everything, 7200.0);
+        let explained = engine.explain(&select, (at(0.0), at(7200.0)), &context).unwrap();
+        let sources = explained[0].gaps.iter().map(|gap| gap.source.clone());
+        sources.collect::<BTreeSet<String>>()
+    };
+    assert_eq!(gaps_of("exported"), BTreeSet::from([String::new()]));
+    assert_eq!(gaps_of("octets"), ["", "snmp"].map(str::to_owned).into());
 }
 
 #[test]
@@ -332,6 +393,13 @@ fn ports_of_a_wattmeter_are_devices_of_their_feed() {
             failing,
             "w1-port2 wattmetre failing -",
         ]
+    );
+    let ports =
+        |list: &str| lab.engine(Settings::default()).meter_ports(&NodeList::new(list).unwrap());
+    assert_eq!(
+        ["w1-port2", "n1", "w1-port9"].map(ports),
+        [1, 2, 0],
+        "also with missing samples only"
     );
     let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, 7200.0));
     let port = &devices[2];

@@ -21,8 +21,10 @@ pub struct NamedPeriod<'a> {
     pub source: &'static str,
     /// The period.
     pub period: Duration,
-    /// Until when it holds.
+    /// Until when it holds, at most 12 h ahead.
     pub until: Timestamp,
+    /// The end of the change.
+    pub end: Timestamp,
     /// The devices.
     pub names: Vec<&'a str>,
 }
@@ -55,8 +57,10 @@ impl Active {
         for name in names {
             for (source, changes) in self.period_changes_of(name, now) {
                 for (change, period) in changes {
-                    let (number, until) = (change.number, change.until.min(furthest));
-                    let new = || NamedPeriod { number, source, period, until, names: Vec::new() };
+                    let (number, end) = (change.number, change.until);
+                    let until = end.min(furthest);
+                    let new =
+                        || NamedPeriod { number, source, period, until, end, names: Vec::new() };
                     found.entry((number, source)).or_insert_with(new).names.push(name);
                 }
             }
@@ -156,7 +160,9 @@ mod tests {
         let long = change(1, now.plus(30 * 86_400_000_000), &[period("sources.snmp", 1)]);
         let held = ActiveRequests { changes: vec![long], ..ActiveRequests::default() };
         let names = ["n1".to_owned()];
-        let until = Active::new(held).periods_of(&names, now)[0].until;
-        assert_eq!(until, Timestamp::parse("2026-01-07T01:00:00Z").unwrap());
+        let active = Active::new(held);
+        let sent = &active.periods_of(&names, now)[0];
+        assert_eq!(sent.until, Timestamp::parse("2026-01-07T01:00:00Z").unwrap());
+        assert_eq!(sent.end, now.plus(30 * 86_400_000_000));
     }
 }

@@ -214,6 +214,14 @@ fn state(poll: &api::Device, now: f64) -> String {
     format!("{}{reason}{last}", poll.state.word())
 }
 
+/// The devices that feed a node, as far as the user sees them. A server of an earlier version has no list.
+pub(crate) fn feeders(client: &Client, node: &str) -> Vec<String> {
+    let parameters = [("node", Some(node.to_owned()))];
+    let found: Vec<api::Device> = client.get(&path(DEVICES, &parameters)).unwrap_or_default();
+    let names: BTreeSet<String> = found.into_iter().map(|one| one.device).collect();
+    names.into_iter().collect()
+}
+
 /// Why polled devices have no series of a metric, as far as the server knows: a line for each target.
 pub(crate) fn why_not(
     client: &Client,

@@ -14,7 +14,7 @@ const DURATION: &str = "poll_duration_seconds";
 const LAST_SUCCESS: &str = "poll_last_success_timestamp_seconds";
 /// Metrics that feeds of wattmeters send: of each port the power and the counter of samples, of the meter that of lines.
 pub(super) const METER_POWER: &str = "wattmetre_power_watt";
-const METER_SAMPLES: &str = "wattmetre_samples_total";
+pub(super) const METER_SAMPLES: &str = "wattmetre_samples_total";
 const METER_LINES: &str = "wattmetre_lines_total";
 /// Labels of polls.
 const PROTOCOL: &str = "protocol";

@@ -105,10 +105,10 @@ impl<'a> AllSenders<'a> {
             return (unknown, Some(reason));
         }
         if let Some(fed) = poll.fed {
-            return (judge_fed(fed, poll, by), None);
+            return (judge_fed(fed, poll, by, now), None);
         }
         let is_late = |group: &OriginInfo, at: Timestamp| {
-            group.sealed.since(at) > patience_us || now.since(group.received) > patience_us
+            sealed(group, now).since(at) > patience_us || now.since(group.received) > patience_us
         };
         match (poll.latest, by.group()) {
             (Some((at, is_good)), Some(group)) if !is_late(group, at) => {
@@ -121,14 +121,20 @@ impl<'a> AllSenders<'a> {
 
 /// The state of a device of a feed that sends: a port fails while its feed stores no value of it. The instants of lines
 /// may be old.
-fn judge_fed(fed: Fed, poll: &Poll, by: &Senders<'_>) -> DeviceState {
+fn judge_fed(fed: Fed, poll: &Poll, by: &Senders<'_>, now: Timestamp) -> DeviceState {
     let is_late = |(at, _): (Timestamp, bool)| {
-        by.group().is_none_or(|group| group.sealed.since(at) > PORT_PATIENCE_US)
+        by.group().is_none_or(|group| sealed(group, now).since(at) > PORT_PATIENCE_US)
     };
     if fed == Fed::Port && poll.latest.is_none_or(is_late) {
         return DeviceState::Failing;
     }
     DeviceState::Alive
+}
+
+/// The instant of the latest poll of a group, or of its latest sample in a batch without polls. A device may report samples
+/// of a later time.
+fn sealed(group: &OriginInfo, now: Timestamp) -> Timestamp {
+    group.sealed.min(now)
 }
 
 impl<'a> Senders<'a> {

@@ -2,7 +2,7 @@
 
 use crate::common::print::ALIAS;
 use crate::engine::access_filter::AccessFilter;
-use crate::lists::device_polls::{METER_POWER, Poll, micros};
+use crate::lists::device_polls::{METER_POWER, METER_SAMPLES, Poll, micros};
 use crate::lists::device_senders::AllSenders;
 use crate::{QueryContext, QueryEngine, QueryError};
 use api::DeviceState;
@@ -125,7 +125,8 @@ impl QueryEngine {
 
     /// Number of the ports of wattmeters that a list names, by themselves or by the node that they feed.
     pub fn meter_ports(&self, nodes: &NodeList) -> usize {
-        let metrics = Some(BTreeSet::from([Arc::from(METER_POWER)]));
+        // A port may have missing samples only.
+        let metrics = Some([METER_POWER, METER_SAMPLES].map(Arc::from).into());
         let select = Selector { metrics, job: JobSelector::None, ..Selector::default() };
         let mut ports = BTreeSet::new();
         for LastValue { series, .. } in self.store.snapshot().last(&select) {

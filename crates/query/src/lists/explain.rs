@@ -5,7 +5,7 @@ use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
-use model::{ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
+use model::{Cause, ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -28,6 +28,10 @@ struct VisibleSamples {
     times: Vec<i64>,
     value: f64,
     start: Option<Timestamp>,
+    /// Gaps of all that a poller reads of the device by one protocol.
+    of_protocols: Vec<Gap>,
+    /// Those of them in which the series has samples: another target returns it.
+    other_targets: Vec<Gap>,
 }
 
 /// Number of failed readings in the interval, per device and source.
@@ -74,8 +78,9 @@ impl QueryEngine {
                 break;
             }
             let info = Arc::clone(&chunk.series);
-            let (_, visible) =
-                series.entry(key).or_insert_with(|| (info, VisibleSamples::default()));
+            let (_, visible) = series.entry(key).or_insert_with(|| {
+                (info, VisibleSamples::beside(self.store.gaps(from, to, Some(&of.device))))
+            });
             visible.take(&chunk, &seen);
         }
         let devices: BTreeSet<DeviceId> =
@@ -120,7 +125,9 @@ impl QueryEngine {
                 && (gap.source.is_empty()
                     || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
                 && (!gap.origin.is_poller_group()
-                    || !self.store.declares(metric) && concerns(&gap.source, metric))
+                    || !self.store.declares(metric)
+                        && concerns(&gap.source, metric)
+                        && !visible.is_of_other_target(gap))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);
@@ -245,6 +252,20 @@ impl QueryEngine {
 }
 
 impl VisibleSamples {
+    /// No samples, of a device with these gaps.
+    fn beside(mut gaps: Vec<Gap>) -> Self {
+        gaps.retain(is_of_protocol);
+        Self { of_protocols: gaps, ..Self::default() }
+    }
+
+    /// Whether the series has samples in this gap of a protocol.
+    fn is_of_other_target(&self, gap: &Gap) -> bool {
+        let contains = |other: &Gap| {
+            other.source == gap.source && other.from <= gap.from && gap.to <= other.to
+        };
+        self.other_targets.iter().any(contains)
+    }
+
     /// Adds the visible samples of a chunk.
     fn take(&mut self, chunk: &Chunk, seen: &Visibility) {
         for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
@@ -252,6 +273,12 @@ impl VisibleSamples {
             self.times.push(at.0);
             (self.value, self.start) = (value, start);
         }
+        let times = &chunk.times;
+        let is_outside = |gap: &mut Gap| {
+            let next = times.partition_point(|at| *at <= gap.from.0);
+            times.get(next).is_none_or(|at| *at >= gap.to.0)
+        };
+        self.other_targets.extend(self.of_protocols.extract_if(.., |gap| !is_outside(gap)));
         self.times.drain(..self.times.len().saturating_sub(LATEST));
     }
 }
@@ -265,6 +292,15 @@ fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<
     let of_it = sources?.iter().filter(|(source, _)| begins(source));
     let longest = of_it.max_by_key(|(source, _)| source.len());
     longest.map(|(source, errors)| (Arc::clone(source), *errors))
+}
+
+/// Whether a gap concerns all that a target returns of a device: it names the protocol. A gap of rejected samples names the
+/// first word of their metrics.
+fn is_of_protocol(gap: &Gap) -> bool {
+    gap.origin.is_poller_group()
+        && gap.cause != Cause::SeriesRejected
+        && !gap.source.is_empty()
+        && !gap.source.contains('/')
 }
 
 /// Whether a gap with this source, which a poller reports, is one of the metric. The gap of a single value names its

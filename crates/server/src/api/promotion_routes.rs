@@ -397,12 +397,13 @@ pub(crate) async fn of_poller(
 }
 
 fn shown_period(one: NamedPeriod<'_>) -> PollerPeriod {
-    let NamedPeriod { number, source, period, until, names } = one;
+    let NamedPeriod { number, source, period, until, end, names } = one;
     PollerPeriod {
         change: number,
         source: source.to_owned(),
         period_seconds: period.as_secs_f64(),
         until: until.seconds(),
+        end: Some(end.seconds()),
         names: names.into_iter().map(str::to_owned).collect(),
     }
 }

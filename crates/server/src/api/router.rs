@@ -32,9 +32,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             }
         }
     }
-    let reading = reading
-        .route("/rpc/{name}", get(kwollect_routes::unknown).post(kwollect_routes::unknown))
-        .route_layer(from_fn(readers_only));
+    let reading = reading.route_layer(from_fn(readers_only));
+    // Programs that insert rows may name a function that there is not.
+    let pushing =
+        pushing.route("/rpc/{name}", get(kwollect_routes::unknown).post(kwollect_routes::unknown));
     open.route("/", get(files::index))
         .route("/ui/{*path}", get(files::file))
         .merge(reading)

@@ -315,3 +315,25 @@ fn the_first_frame_of_a_start_does_not_hide_the_missing_ones_before_it() {
     second.maintain(100);
     assert_eq!(second.kept(), Some(Timestamp::from_seconds(10)));
 }
+
+#[test]
+fn instants_that_devices_report_move_no_watermark_of_a_poller() {
+    let bench = bench();
+    let mut polled = of_second(100);
+    polled.origin = Origin::new("poller-a/group-0").unwrap();
+    let entry = polled.table.entries[0].clone();
+    let metric = Arc::new(model::Metric::gauge("poll_success", model::Unit::Count, ""));
+    let success = model::SeriesEntry { metric, ..entry.clone() };
+    polled.table = Arc::new(model::SeriesTable { entries: vec![entry, success] });
+    let tick = |second| model::Tick { at: Timestamp::from_seconds(second), samples: 1 };
+    polled.ticks = vec![tick(5), tick(100), tick(9000)];
+    (polled.index, polled.values) = (vec![0, 1, 0], vec![1.0; 3]);
+    let span = Span { first: Timestamp::from_seconds(100), last: Timestamp::from_seconds(100) };
+    assert_eq!(Span::of(&polled), Some(span));
+    bench.push_batch(polled, 100_000_000);
+    let request = bench.next().unwrap();
+    assert_eq!(seconds(&request), [100], "also of the frame");
+    bench.outbox.settle(&request, &all(SendOutcome::Stored, &request));
+    bench.maintain(200);
+    assert_eq!(bench.kept(), Some(Timestamp::from_seconds(100)));
+}

@@ -332,7 +332,7 @@ fn reading(
     };
     let mut labels = description.labels.clone();
     // Only the files choose the fed node, and only the poller uses the names of its own metrics.
-    if metric.starts_with("poll_") {
+    if Metric::is_of_polls(&metric) {
         return Err(format!("the name {} is the poller's own", shortened(&metric)));
     }
     for (key, value) in sample.labels.iter().filter(|(key, _)| key != ALIAS) {
