@@ -9,7 +9,6 @@ use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, NodeList, Origin, Unit};
 use query::{DeviceFilter, PollSummary, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
-use std::time::Instant;
 use store::Selector;
 
 /// A group of the poller `one`.
@@ -251,10 +250,41 @@ fn an_explanation_has_the_polls_of_its_device_and_the_gaps_of_its_value() {
     let power = explained.iter().find(|one| one.series.metric == "power_watts").unwrap();
     assert_eq!(states(&power.polls), [("pdu-1", "failing", "source timed out: no answer")]);
     let sources: BTreeSet<&str> = power.gaps.iter().map(|gap| &*gap.source).collect();
-    assert_eq!(sources, BTreeSet::from(["", "snmp", "snmp/power_watts"]));
+    // Its value of 7190 s is in the gap of the protocol.
+    assert_eq!(sources, BTreeSet::from(["", "snmp/power_watts"]));
     let agent = engine.explain(&Selector::default(), day, &of(Reader::Everything, 7200.0)).unwrap();
     let load = agent.iter().find(|one| one.series.device == "n1").unwrap();
     assert!(load.polls.is_empty());
+}
+
+#[test]
+fn each_target_of_a_device_has_its_own_reason() {
+    let lab = lab();
+    let targets = ["snmp://pdu-1:161", "snmp://pdu-1:1161"];
+    let failing = |target: &'static str| {
+        let labels: &'static [(&str, &str)] = match target {
+            "snmp://pdu-1:161" => &[("protocol", "snmp"), ("target", "snmp://pdu-1:161")],
+            _ => &[("protocol", "snmp"), ("target", "snmp://pdu-1:1161")],
+        };
+        TestSeries {
+            device: "pdu-1",
+            metric: "poll_success",
+            unit: Unit::Count,
+            samples: &[(7199.0, 0.0)],
+            labels,
+            ..TestSeries::default()
+        }
+    };
+    lab.put_from(GROUP, 7200.0, &targets.map(failing));
+    let denied = gap("pdu-1", "snmp", 7198.5, "snmp://pdu-1:1161: no such user");
+    lab.put_gap_from(Gap { cause: Cause::PermissionLost, ..denied });
+    lab.put_gap_from(gap("pdu-1", "snmp", 7199.0, "snmp://pdu-1:161: no answer"));
+    let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, 7200.0));
+    let of_device = devices.iter().filter(|one| one.device == "pdu-1");
+    let reasons: Vec<&str> = of_device.map(|one| one.reason.as_deref().unwrap()).collect();
+    // The targets are ordered by their addresses.
+    let [first, second] = ["1161: no such user", "161: no answer"];
+    assert!(reasons[0].ends_with(first) && reasons[1].ends_with(second), "{reasons:?}");
 }
 
 #[test]
@@ -426,48 +456,6 @@ fn ports_of_a_wattmeter_are_devices_of_their_feed() {
     assert_eq!(states_at(7383.0).len(), 1, "{:?}", states_at(7383.0));
     meter(&lab, (7400.0, 7401.0), &["w1-port0"], &[]);
     assert_eq!(states_at(7402.0).len(), 5, "it is back");
-}
-
-#[test]
-fn a_page_of_five_thousand_devices_is_quick() {
-    let lab = Lab::new();
-    let names: Vec<String> = (0..5000).map(|n| format!("pdu-{n:04}")).collect();
-    let samples = [(7198.0, 1.0)];
-    for (place, names) in names.chunks(32).enumerate() {
-        let labels = [("protocol", "snmp"), ("target", "snmp://rack:161")];
-        let mut series = Vec::new();
-        for name in names {
-            let success = TestSeries {
-                device: name,
-                metric: "poll_success",
-                labels: &labels,
-                samples: &samples,
-                ..TestSeries::default()
-            };
-            series.push(success);
-            for metric in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-                let labels = &[("_device_alias", "n1")][..];
-                let value = TestSeries {
-                    device: name,
-                    metric,
-                    labels,
-                    samples: &samples,
-                    ..TestSeries::default()
-                };
-                series.push(value);
-            }
-        }
-        lab.put_from(&format!("poller-one/group-{place}"), 7200.0, &series);
-    }
-    let filter = DeviceFilter { limit: Some(1000), ..DeviceFilter::default() };
-    #[expect(clippy::disallowed_methods, reason = "the duration is tested")]
-    let begun = Instant::now();
-    let devices = list(&lab, &filter, &of(Reader::Everything, 7200.0));
-    let took = begun.elapsed();
-    assert_eq!((devices.len(), devices[999].device.as_str()), (1000, "pdu-0999"));
-    assert_eq!(devices[0].aliases, ["n1"]);
-    // Without optimisation, on a busy machine.
-    assert!(took.as_secs_f64() < 5.0, "{took:?}");
 }
 
 #[test]

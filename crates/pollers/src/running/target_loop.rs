@@ -278,7 +278,8 @@ impl TargetLoop {
     fn miss(&self, missing: Vec<Missing>) {
         for one in missing {
             let device = one.device.clone();
-            self.shared.groups.of(&device, |group| group.miss(one));
+            let target = (&self.target, self.number);
+            self.shared.groups.of(&device, |group| group.miss_of_target(target, one));
         }
     }
 

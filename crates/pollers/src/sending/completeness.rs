@@ -67,6 +67,12 @@ impl Completeness {
         }
     }
 
+    /// Whether another target returns something of a device, too.
+    pub(super) fn has_others(&self, device: &DeviceId, target: u64) -> bool {
+        let targets = self.devices.get(device);
+        targets.is_some_and(|targets| targets.iter().any(|(known, _)| *known != target))
+    }
+
     /// Forgets all devices but these.
     pub(super) fn retain(&mut self, devices: &[DeviceId]) {
         self.devices.retain(|device, _| devices.contains(device));
@@ -150,6 +156,7 @@ mod tests {
         group.set(&device("good"), 1, until(90, false));
         group.set(&device("bad"), 2, until(30, true));
         group.set(&device("bad"), 3, until(95, false));
+        assert!(group.has_others(&device("bad"), 2) && !group.has_others(&device("good"), 1));
         assert_eq!(group.write(&group.complete()), Some(Timestamp(90)));
         let (_, found) = open();
         assert_eq!(found, [(device("bad"), Timestamp(30))].into());

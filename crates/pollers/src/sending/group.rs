@@ -5,6 +5,7 @@ use super::missing::Missing;
 use super::name_share::NameShare;
 use super::patient_output::PatientOutput;
 use crate::PROGRAM;
+use crate::descriptions::Target;
 use crate::polling::Reading;
 use config::{PollerConfig, Spool, SpoolSettings};
 use delivery::{
@@ -192,6 +193,14 @@ impl Group {
     /// Batches that the server acknowledged.
     pub(crate) fn sent_batches(&self) -> u64 {
         self.counters.sent_batches.load(Ordering::Relaxed)
+    }
+
+    /// Adds a gap of a device that a target reports. Of a device with several targets the gap names the target.
+    pub(crate) fn miss_of_target(&self, (target, number): (&Target, u64), mut missing: Missing) {
+        if self.completeness.has_others(&missing.device, number) {
+            missing.detail = format!("{target}: {}", missing.detail);
+        }
+        self.miss(missing);
     }
 
     /// Adds a gap of a device.

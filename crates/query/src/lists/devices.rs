@@ -264,13 +264,22 @@ impl QueryEngine {
         let periods = found.iter().filter_map(|one| one.period_seconds);
         let longest = periods.max_by(f64::total_cmp).unwrap_or(0.0);
         let latest = latest_gaps(self, failing, longest, context.now);
+        let mut targets: HashMap<String, Vec<String>> = HashMap::new();
+        for one in &*found {
+            let of_device = targets.entry(one.device.clone()).or_default();
+            of_device.extend(one.address.clone());
+        }
         for one in found {
             match one.state {
                 DeviceState::Unpolled => one.last_good = times.get(&one.device).copied(),
                 DeviceState::Failing => {
                     let protocol = one.protocol.as_deref().unwrap_or_default();
                     let gaps = latest.get(&one.device).into_iter().flatten();
-                    let of_it = gaps.filter(|gap| is_of_protocol(gap, protocol));
+                    let others = targets.get(&one.device).into_iter().flatten();
+                    let others = others.filter(|address| one.address.as_ref() != Some(*address));
+                    let is_of_other = |gap: &Gap| others.clone().any(|other| names(gap, other));
+                    let of_it =
+                        gaps.filter(|gap| is_of_protocol(gap, protocol) && !is_of_other(gap));
                     one.reason = of_it.max_by_key(|gap| gap.to).map(reason);
                 }
                 DeviceState::Alive | DeviceState::Unknown | DeviceState::Ended => {}
@@ -304,6 +313,11 @@ pub(super) fn latest_gaps(
 pub(super) fn is_of_protocol(gap: &Gap, protocol: &str) -> bool {
     let rest = gap.source.strip_prefix(protocol);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a gap names a target: pollers state it for devices with several.
+fn names(gap: &Gap, address: &str) -> bool {
+    gap.detail.strip_prefix(address).is_some_and(|rest| rest.starts_with(": "))
 }
 
 fn reason(gap: &Gap) -> String {
