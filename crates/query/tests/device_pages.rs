@@ -1,7 +1,5 @@
 //! Tests of pages of many devices.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod lab;
 
 use jobs::Reader;
