@@ -278,7 +278,7 @@ impl TargetLoop {
     fn miss(&self, missing: Vec<Missing>) {
         for one in missing {
             let device = one.device.clone();
-            let target = (&self.target, self.number);
+            let target = (&*self.target, self.number);
             self.shared.groups.of(&device, |group| group.miss_of_target(target, one));
         }
     }
