@@ -168,7 +168,7 @@ pub struct Metric {
 pub enum MetricError {
     /// Empty, too long, with a space at an end, or with a character that lists, quotes or terminals interpret.
     #[error(
-        "`{0}` is no metric name: 1 to {METRIC_NAME_BYTES_MAX} bytes of printable characters, without commas, quotes, \
+        "`{0}` is no metric name: 1 to {METRIC_NAME_BYTES_MAX} bytes of printable characters, without commas, stars, quotes, \
          backslashes, and spaces at its ends"
     )]
     Name(String),
@@ -226,10 +226,10 @@ impl Metric {
     /// # Errors
     /// It is empty, too long, or contains an invalid character.
     pub fn check_name(name: &str) -> Result<(), MetricError> {
-        // A name is in lists with commas, and quoted in SQL, JSON and expositions.
+        // A name is in lists with commas, and quoted in SQL, JSON and expositions. A star would be taken for a pattern.
         let is_bad = |c: char| {
             is_unprintable(c)
-                || matches!(c, ',' | '"' | '\'' | '`' | '\\')
+                || matches!(c, ',' | '*' | '"' | '\'' | '`' | '\\')
                 || (c.is_whitespace() && c != ' ')
         };
         let length = 1..=METRIC_NAME_BYTES_MAX;

@@ -215,6 +215,8 @@ fn one_unknown_name_of_a_list_is_reported() {
 fn lacking() -> String {
     serve(&[
         ("/api/v1/explain", "[]"),
+        ("/api/v1/devices", "[]"),
+        ("/api/v1/gaps", "[]"),
         ("/api/v1/health", HEALTH),
         (
             "/api/v1/nodes",
