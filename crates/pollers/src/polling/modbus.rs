@@ -6,6 +6,7 @@ use crate::descriptions::{Description, Target};
 use crate::protocols::{
     ByteOrder, ModbusFormat, ModbusRequest, NumberType, RegisterTable, Request,
 };
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,6 +23,8 @@ const EXCEPTION: u8 = 0x80;
 pub(super) struct Modbus {
     target: Arc<Target>,
     connection: Option<Connection>,
+    /// The units that return nothing.
+    failing: BTreeSet<u8>,
 }
 
 struct Connection {
@@ -60,36 +63,53 @@ struct Block {
 
 impl Modbus {
     pub(super) fn new(target: &Arc<Target>) -> Self {
-        Self { target: Arc::clone(target), connection: None }
+        Self { target: Arc::clone(target), connection: None, failing: BTreeSet::new() }
     }
 
+    /// Reads each block. Units that failed are read last: a gateway may wait for one of them until the exchange ends.
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
-        // A connection that an exchange left in the middle is not used again.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => match connect(&self.target).await {
-                Ok(connection) => connection,
-                Err(failure) => return exchange.fail_rest(&failure),
-            },
-        };
         let mut blocks = blocks(due);
+        blocks.sort_by_key(|block| self.failing.contains(&block.unit));
         blocks.reverse();
+        // The device may have closed a connection since the exchange before.
+        let mut is_kept = self.connection.is_some();
         while let Some(block) = blocks.pop() {
-            match connection.registers(&block).await {
+            // A connection that an exchange leaves in the middle is not used again.
+            let mut connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => match connect(&self.target).await {
+                    Ok(connection) => connection,
+                    Err(failure) => return exchange.fail_rest(&failure),
+                },
+            };
+            self.failing.insert(block.unit);
+            let read = connection.registers(&block).await;
+            match read {
+                Err(ReadError::Transport(_)) if is_kept => {
+                    is_kept = false;
+                    blocks.push(block);
+                    continue;
+                }
+                // What else comes by this connection may belong to this request.
+                Err(error) if !matches!(error, ReadError::Exception(_)) => {
+                    for place in &block.places {
+                        exchange.fail(*place, failed(&error));
+                    }
+                    continue;
+                }
                 Ok(registers) => add(&block, &registers, due, exchange),
                 // One register that is not there must not cost the others.
-                Err(ReadError::Exception(_)) if block.places.len() > 1 => {
-                    blocks.extend(single(&block, due));
-                }
-                Err(error @ ReadError::Exception(_)) => {
+                Err(_) if block.places.len() > 1 => blocks.extend(single(&block, due)),
+                Err(error) => {
                     for place in &block.places {
                         exchange.fail(*place, failed(&error));
                     }
                 }
-                Err(error) => return exchange.fail_rest(&failed(&error)),
             }
+            is_kept = false;
+            self.failing.remove(&block.unit);
+            self.connection = Some(connection);
         }
-        self.connection = Some(connection);
     }
 }
 
@@ -379,6 +399,42 @@ mod tests {
         device.await.unwrap();
         let values = exchange.readings.iter().map(|one| one.value.to_string());
         values.chain(exchange.failures.iter().map(|(_, one)| one.to_string())).collect()
+    }
+
+    /// A gateway whose unit 2 closes the connection.
+    async fn gateway(listener: TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 12];
+            while stream.read_exact(&mut request).await.is_ok() && request[6] != 2 {
+                let response = [&request[..2], &[0, 0, 0, 5, request[6], 3, 2, 0, request[6]]];
+                stream.write_all(&response.concat()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_unit_that_fails_costs_no_other_unit() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let device = tokio::spawn(gateway(listener));
+        let entry = |unit: u8| {
+            format!(
+                "- {{name: u{unit}, device_id: m, url: 'modbus://127.0.0.1:{port}/{unit}/0/be_be_u16'}}\n"
+            )
+        };
+        let all = crate::descriptions::entries_of(&(1..=4).map(entry).collect::<String>());
+        let due: Vec<&Description> = all.iter().collect();
+        let mut modbus = Modbus::new(&all[0].target);
+        for order in [[1.0, 3.0, 4.0]; 3] {
+            let mut exchange = Exchange::new(Timestamp(0), 4);
+            modbus.exchange(&due, &mut exchange).await;
+            let values: Vec<f64> = exchange.readings.iter().map(|one| one.value).collect();
+            assert_eq!(values, order);
+            let [(1, failure)] = &exchange.failures[..] else { panic!("{exchange:?}") };
+            assert_eq!(failure.to_string(), "the device closed the connection");
+        }
+        device.abort();
     }
 
     #[tokio::test]

@@ -129,7 +129,10 @@ impl Schedule {
         let shortest = self.ticks.iter().flatten().map(|ticks| ticks.period_us).min().unwrap_or(1);
         if doublings > 0 && shortest < BACK_OFF_MAX_US {
             let wait_us = shortest.saturating_mul(1 << doublings).min(BACK_OFF_MAX_US);
-            self.not_before = now.plus(wait_us - shortest);
+            // From the tick, not from the end of the exchange: requests stay at their instant of the period.
+            let latest = now.plus(-self.offset_us);
+            let tick = latest.plus(-latest.0.rem_euclid(shortest));
+            self.not_before = tick.plus(self.offset_us + wait_us - shortest);
         }
     }
 }
@@ -218,6 +221,14 @@ mod tests {
         schedule.take(now);
         schedule.answered(true, now);
         assert_eq!(schedule.next().since(now), SECOND);
+        // However long the exchanges take, the requests stay at their instant of the period.
+        let mut schedule = of_periods(&[Duration::from_secs(1)], 42_000, at(SECOND));
+        for _ in 0..40 {
+            let now = schedule.next();
+            assert_eq!(now.0 % SECOND, 42_000);
+            assert_eq!(schedule.take(now.plus(2000)).at.0 % SECOND, 0);
+            schedule.answered(false, now.plus(300_000));
+        }
         // A long period is kept.
         let mut schedule = of_periods(&[Duration::from_secs(300)], 0, at(0));
         for _ in 0..9 {

@@ -1,14 +1,14 @@
 //! The exchanges with one target, each at its instant.
 
 use super::demand::{Demand, Promotion};
+use super::limits::series_limit::SeriesLimit;
+use super::limits::stated_samples::{StatedSamples, delete_old};
+use super::limits::text_limit::TextLimit;
 use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
 use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
 use super::schedule::Schedule;
-use super::series_limit::SeriesLimit;
-use super::stated_samples::{StatedSamples, delete_old};
-use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;

@@ -126,7 +126,7 @@ impl QueryEngine {
                     || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
                 && (!gap.origin.is_poller_group()
                     || !self.store.declares(metric)
-                        && concerns(&gap.source, metric)
+                        && concerns(gap, metric)
                         && !visible.is_of_other_target(gap))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
@@ -286,28 +286,34 @@ impl VisibleSamples {
 /// The source of a metric and its number of failures: the longest source name of the node that is a prefix of
 /// the metric's name.
 fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<(Arc<str>, f64)> {
-    let begins = |source: &str| {
-        metric.strip_prefix(source).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-    };
-    let of_it = sources?.iter().filter(|(source, _)| begins(source));
+    let of_it = sources?.iter().filter(|(source, _)| begins_with_word(metric, source));
     let longest = of_it.max_by_key(|(source, _)| source.len());
     longest.map(|(source, errors)| (Arc::clone(source), *errors))
 }
 
-/// Whether a gap concerns all that a target returns of a device: it names the protocol. A gap of rejected samples names the
-/// first word of their metrics.
+/// Whether a gap concerns more than one value of a device: it names the protocol, or the first word of the metrics whose
+/// samples the server rejected.
 fn is_of_protocol(gap: &Gap) -> bool {
-    gap.origin.is_poller_group()
-        && gap.cause != Cause::SeriesRejected
-        && !gap.source.is_empty()
-        && !gap.source.contains('/')
+    gap.origin.is_poller_group() && !gap.source.is_empty() && !gap.source.contains('/')
 }
 
-/// Whether a gap with this source, which a poller reports, is one of the metric. The gap of a single value names its
-/// entry; exporters' values have other names.
-fn concerns(source: &str, metric: &str) -> bool {
-    let value = source.split_once('/');
-    value.is_none_or(|(protocol, entry)| protocol == "prometheus" || entry == metric)
+/// Whether a gap that a poller reports, or that the server reports of it, is one of the metric. The gap of a single value
+/// names its entry; exporters' values have other names. The limits of an exporter concern any of its metrics.
+fn concerns(gap: &Gap, metric: &str) -> bool {
+    const EXPORTERS: &str = "prometheus";
+    match gap.source.split_once('/') {
+        Some((protocol, entry)) => protocol == EXPORTERS || entry == metric,
+        None if gap.cause == Cause::SeriesRejected => {
+            gap.source.is_empty()
+                || &*gap.source == EXPORTERS
+                || begins_with_word(metric, &gap.source)
+        }
+        None => true,
+    }
+}
+
+fn begins_with_word(metric: &str, word: &str) -> bool {
+    metric.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// The program that reports a metric about itself. Its source has no failures.
@@ -331,7 +337,30 @@ mod tests {
         assert_eq!(source_of("cpu_online", None), None);
         assert_eq!(reporter_of("agent_dropped_samples_total"), Some("agent"));
         assert_eq!(reporter_of("agents"), None);
-        assert!(concerns("snmp", "power") && concerns("snmp/power", "power"));
-        assert!(concerns("prometheus/all", "prom_up") && !concerns("snmp/power", "mtu"));
+    }
+
+    #[test]
+    fn a_gap_concerns_the_metrics_that_it_names() {
+        let gap = |source: &str, cause| Gap {
+            origin: model::Origin::new("poller-p:0").unwrap(),
+            device: model::DeviceId::new("d").unwrap(),
+            source: source.into(),
+            from: model::Timestamp(0),
+            to: model::Timestamp(1),
+            cause,
+            detail: "".into(),
+        };
+        for (source, metric, is_rejected, want) in [
+            ("snmp", "power", false, true),
+            ("snmp/power", "power", false, true),
+            ("snmp/power", "mtu", false, false),
+            ("prometheus/all", "prom_up", false, true),
+            ("decl", "decl_u", true, true),
+            ("decl", "okm_watt", true, false),
+            ("prometheus", "prom_up", true, true),
+        ] {
+            let cause = if is_rejected { Cause::SeriesRejected } else { Cause::SourceBroken };
+            assert_eq!(concerns(&gap(source, cause), metric), want, "{source} {metric}");
+        }
     }
 }

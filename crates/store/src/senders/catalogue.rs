@@ -144,8 +144,9 @@ impl Catalogue {
     ) -> Result<(), Rejection> {
         self.check_quotas(by, settings)?;
         let known = self.metrics.get(&*metric.name);
-        // The sender may have sent the help before.
-        let help = known.filter(|_| metric.help.is_empty()).map(|known| known.metric.help.clone());
+        // The sender may have sent the help before. That of another sender yields with its meaning.
+        let is_own = |known: &&CatalogueEntry| metric.help.is_empty() && *known.by == *by.as_str();
+        let help = known.filter(is_own).map(|known| known.metric.help.clone());
         let metric = Metric { help: help.unwrap_or(metric.help.clone()), ..Metric::clone(metric) };
         self.remove(&metric.name);
         self.takeovers += 1;

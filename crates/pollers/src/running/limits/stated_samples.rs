@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The samples of one exporter that were stored, as hashes.
 #[derive(Debug, Default)]
-pub(super) struct StatedSamples {
+pub(crate) struct StatedSamples {
     /// `None` without a folder: a restart stores what it sees again.
     file: Option<PathBuf>,
     is_read: bool,
@@ -39,13 +39,13 @@ pub(super) struct StatedSamples {
 
 impl StatedSamples {
     /// Those of a target, with a file in this folder.
-    pub(super) fn new(folder: Option<&Path>, target: &Target) -> Self {
+    pub(crate) fn new(folder: Option<&Path>, target: &Target) -> Self {
         let file = folder.map(|folder| folder.join(file_name(target)));
         Self { file, ..Self::default() }
     }
 
     /// Removes the readings that were stored before.
-    pub(super) async fn retain_new(&mut self, readings: &mut Vec<Reading>, now: Timestamp) {
+    pub(crate) async fn retain_new(&mut self, readings: &mut Vec<Reading>, now: Timestamp) {
         let count = readings.iter().filter(|one| one.is_stated).count();
         if count == 0 {
             return;
@@ -79,7 +79,7 @@ impl StatedSamples {
     }
 
     /// Writes what changed to the file.
-    pub(super) async fn write(&mut self) {
+    pub(crate) async fn write(&mut self) {
         let Some(file) = self.file.clone().filter(|_| self.has_changed) else { return };
         self.has_changed = false;
         let all = self.known.union(&self.before);
@@ -93,7 +93,7 @@ impl StatedSamples {
 }
 
 /// Deletes the files in a folder that were not written for a long time.
-pub(super) fn delete_old(folder: &Path) {
+pub(crate) fn delete_old(folder: &Path) {
     let is_old = |file: &std::fs::DirEntry| {
         let modified = file.metadata().and_then(|data| data.modified());
         modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > AGE_MAX))

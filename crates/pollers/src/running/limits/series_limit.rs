@@ -13,7 +13,7 @@ const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
 /// The series of one exporter, as hashes.
 #[derive(Debug, Default)]
-pub(super) struct SeriesLimit {
+pub(crate) struct SeriesLimit {
     hasher: RandomState,
     day: i64,
     series: HashSet<u64>,
@@ -27,7 +27,7 @@ pub(super) struct SeriesLimit {
 impl SeriesLimit {
     /// Removes the readings of further series, and of those with a name for which `admit` has no place. Returns the missing
     /// times, with the number of readings.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         readings: &mut Vec<Reading>,
         at: Timestamp,
