@@ -71,7 +71,7 @@ pub(super) fn list(
 
 pub(super) fn shortened(shorter: &SetShortened, times: &Times) -> String {
     let SetShortened { device, until, reason } = shorter;
-    format!("{device} shortens it: --for ends at {}, because its {reason}", times.show(*until))
+    format!("{device} shortens it: --for ends at {}: {reason}", times.show(*until))
 }
 
 /// Number of nodes that accepted a change, and number of nodes that rejected or shortened a part of it.
@@ -165,7 +165,7 @@ mod tests {
         let times = Times::at(model::Timestamp(0), jiff::tz::TimeZone::UTC);
         assert_eq!(
             shortened(&change.shortened[0], &times),
-            "n1 shortens it: --for ends at 01:00:00, because its `remote.time_max` is 1h"
+            "n1 shortens it: --for ends at 01:00:00: `remote.time_max` is 1h"
         );
     }
 

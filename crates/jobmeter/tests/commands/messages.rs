@@ -37,6 +37,19 @@ fn unread() -> Stdio {
 }
 
 #[test]
+fn a_command_that_cannot_start_is_one_line() {
+    for (command, code, want) in [
+        ("/nonexistent/cmd", 127, "jobmeter: /nonexistent/cmd: "),
+        ("no-such-command-anywhere", 127, "jobmeter: no-such-command-anywhere: no such command"),
+        ("/etc/passwd", 126, "jobmeter: /etc/passwd: not executable"),
+    ] {
+        let (is, out, messages) = jobmeter("http://127.0.0.1:1", &["run", "--json", "--", command]);
+        assert_eq!((is, &*out, messages.lines().count()), (code, "", 1), "{command}: {messages}");
+        assert!(messages.starts_with(want), "{messages}");
+    }
+}
+
+#[test]
 fn times_of_a_server_in_another_zone_are_local_or_utc() {
     let url = serve_with(|request| match &*request.line {
         line if line.contains("/health") => ("200 OK", HEALTH.to_owned()),

@@ -127,8 +127,11 @@ impl Received {
             status @ StatusCode::UNAUTHORIZED if !self.has_user => Err(Failure::denied(format!(
                 "the target requires a user, and the URL has none: {status}"
             ))),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Err(Failure::denied(format!("user or password is rejected: {status}")))
+            status @ StatusCode::UNAUTHORIZED => {
+                Err(Failure::rejected_user(format!("user or password is rejected: {status}")))
+            }
+            status @ StatusCode::FORBIDDEN => {
+                Err(Failure::denied(format!("the target permits no reading of this: {status}")))
             }
             status => Err(Failure::broken(format!("the response is {status}"))),
         }

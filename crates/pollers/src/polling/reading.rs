@@ -79,21 +79,28 @@ pub struct Failure {
     pub cause: Cause,
     /// The problem, without secrets.
     pub what: Cow<'static, str>,
+    /// Whether the user or password was rejected: further attempts may lock the account.
+    pub is_account: bool,
 }
 
 impl Failure {
     /// The device is not reachable, or its answer is wrong.
     pub(crate) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceBroken, what: what.into() }
+        Self { cause: Cause::SourceBroken, what: what.into(), is_account: false }
     }
 
-    /// A user, password or certificate is rejected.
+    /// The device permits no reading, or its certificate is rejected.
     pub(crate) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::PermissionLost, what: what.into() }
+        Self { cause: Cause::PermissionLost, what: what.into(), is_account: false }
+    }
+
+    /// The user or password is rejected.
+    pub(crate) fn rejected_user(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_account: true, ..Self::denied(what) }
     }
 
     /// No answer in time.
     pub(crate) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceTimeout, what: what.into() }
+        Self { cause: Cause::SourceTimeout, what: what.into(), is_account: false }
     }
 }

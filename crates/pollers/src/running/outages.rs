@@ -137,7 +137,8 @@ impl Outages {
             // An unreachable device is polled less often: the ticks until now are in the gap that ended.
             if missed > 0 && !has_recovered {
                 let what = format!("{missed} ticks: the exchange before took too long");
-                let failure = Failure { cause: Cause::MissedTicks, what: what.into() };
+                let failure =
+                    Failure { cause: Cause::MissedTicks, what: what.into(), is_account: false };
                 missing.push(of_device((last, exchange.at), &failure));
             }
             for nth in all {
@@ -309,7 +310,8 @@ mod tests {
     fn a_dead_device_is_one_gap_that_grows() {
         let all = descriptions(&["a", "b"]);
         let due = [(0, 0), (1, 0)];
-        let silent = Failure { cause: Cause::SourceTimeout, what: "no answer".into() };
+        let silent =
+            Failure { cause: Cause::SourceTimeout, what: "no answer".into(), is_account: false };
         let mut outages = outages(&all);
         assert_eq!(outages.update(&all, &due, &exchange(5, &[])), []);
         let mut missing = Vec::new();
@@ -332,8 +334,9 @@ mod tests {
     fn one_bad_value_is_a_gap_of_its_metric() {
         let all = descriptions(&["a", "b"]);
         let due = [(0, 0), (1, 0)];
-        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
-        let denied = Failure { cause: Cause::PermissionLost, what: "no".into() };
+        let broken =
+            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
+        let denied = Failure { cause: Cause::PermissionLost, what: "no".into(), is_account: false };
         let mut outages = outages(&all);
         let mut missing = outages.update(&all, &due, &exchange(5, &[(1, &broken)]));
         missing.extend(outages.update(&all, &due, &exchange(10, &[(1, &denied)])));
@@ -358,7 +361,8 @@ mod tests {
     fn a_gap_lasts_over_a_change_of_the_files_and_ends_with_its_entry() {
         let all = descriptions(&["a", "b", "c"]);
         let due = [(0, 0), (1, 0), (2, 0)];
-        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
+        let broken =
+            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
         let mut outages = outages(&all);
         let mut failed = exchange(5, &[(0, &broken), (1, &broken)]);
         failed.settle(2);

@@ -72,7 +72,7 @@ mod tests {
     use model::Cause;
 
     fn failure() -> Failure {
-        Failure { cause: Cause::PermissionLost, what: "wrong password".into() }
+        Failure { cause: Cause::PermissionLost, what: "wrong password".into(), is_account: true }
     }
 
     #[test]

@@ -309,7 +309,8 @@ impl TargetLoop {
             self.rejections.tried(&accepted, &rejected, wall());
         }
         let took = begun.elapsed().as_secs_f64();
-        let has_answered = exchange.failures.len() < due.len();
+        let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
+        let has_answered = failed.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
@@ -398,7 +399,7 @@ fn attempts<'a>(
     let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
     let good = places.iter().enumerate().filter(|(nth, _)| !failed.contains(nth));
     let tried = exchange.failures.iter().skip(exchange.untried);
-    let rejected = tried.filter(|(_, failure)| failure.cause == Cause::PermissionLost);
+    let rejected = tried.filter(|(_, failure)| failure.is_account);
     let rejected = rejected.filter_map(|(nth, failure)| Some((*places.get(*nth)?, failure)));
     (good.map(|(_, place)| *place).collect(), rejected.collect())
 }

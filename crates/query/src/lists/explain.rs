@@ -343,10 +343,10 @@ mod tests {
     fn a_gap_concerns_the_metrics_that_it_names() {
         let gap = |source: &str, cause| Gap {
             origin: model::Origin::new("poller-p:0").unwrap(),
-            device: model::DeviceId::new("d").unwrap(),
+            device: DeviceId::new("d").unwrap(),
             source: source.into(),
-            from: model::Timestamp(0),
-            to: model::Timestamp(1),
+            from: Timestamp(0),
+            to: Timestamp(1),
             cause,
             detail: "".into(),
         };
