@@ -266,13 +266,12 @@ pub(crate) const PATH_JOB: Param = param("id", Form::Job, "The job: `[CLUSTER:]I
 const PATH_TOKEN: Param = param("token", Form::Count, "The ID of the token.");
 /// The account in a path.
 const PATH_ACCOUNT: Param = param("account", Form::Account, "The account: `CLUSTER:NAME`.");
-
-/// The node in a path.
 const PATH_NODE: Param = param("node", Form::Device, "The node.");
+const PATH_POLLER: Param = param("poller", Form::Device, "The poller's name.");
 
 /// Parameters that occur in paths.
-pub(crate) const PATH_PARTS: [Param; 6] =
-    [PATH_JOB, PATH_CHANGE, PATH_PROMOTION, PATH_TOKEN, PATH_ACCOUNT, PATH_NODE];
+pub(crate) const PATH_PARTS: [Param; 7] =
+    [PATH_JOB, PATH_CHANGE, PATH_PROMOTION, PATH_TOKEN, PATH_ACCOUNT, PATH_NODE, PATH_POLLER];
 
 operations! {
     /// Accepts the batches of agents: frames in sequence. The answer has one ack for each.
