@@ -1,6 +1,6 @@
 //! Pollers and feeds that administrators removed. Lists of devices omit their devices until they send again.
 
-use crate::common::sql_parts::device;
+use crate::nodes::forgotten_nodes::times_of;
 use crate::{Registry, RegistryError};
 use model::{DeviceId, Timestamp};
 use rusqlite::{TransactionBehavior, params};
@@ -42,14 +42,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn forgotten_pollers(&self) -> Result<HashMap<DeviceId, Timestamp>, RegistryError> {
-        let reader = self.reader.lock();
-        let mut find = reader.prepare_cached("SELECT poller, at FROM forgotten_pollers")?;
-        let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
-        let one = |row: rusqlite::Result<(String, i64)>| {
-            let (name, at) = row?;
-            Ok((device(name)?, Timestamp(at)))
-        };
-        rows.map(one).collect()
+        times_of(&self.reader.lock(), "SELECT poller, at FROM forgotten_pollers")
     }
 }
 

@@ -80,9 +80,7 @@ impl Pins {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        let new = path.with_extension("new");
-        delivery::write_private(&new, text.as_bytes())?;
-        std::fs::rename(new, path)
+        delivery::replace_private(path, text.as_bytes())
     }
 
     /// Pins a certificate, unless the target has one. Returns the pinned certificate if it is another.

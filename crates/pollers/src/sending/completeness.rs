@@ -3,10 +3,9 @@
 //! A lasting failure is reported once a minute only. The file `failing` beside the spool holds until when, for each device
 //! that fails, so that the others of its group have no gap of that minute.
 
-use delivery::{crc32c, write_private};
+use delivery::{crc32c, replace_private};
 use model::{DeviceId, Origin, Timestamp};
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name and first line of the file.
@@ -98,7 +97,7 @@ impl Completeness {
         if *failing != self.written
             && let Some(path) = &self.path
         {
-            if let Err(error) = replace(path, &text(&self.origin, failing)) {
+            if let Err(error) = replace_private(path, text(&self.origin, failing).as_bytes()) {
                 log::error!("cannot store which devices fail: {error}");
                 // Then no device is complete beyond them.
                 return failing.values().copied().chain(*until).min();
@@ -125,13 +124,6 @@ fn read(origin: &Origin, found: &str) -> Option<BTreeMap<DeviceId, Timestamp>> {
     };
     let failing: BTreeMap<_, _> = lines.map(device).collect::<Option<_>>()?;
     (text(origin, &failing) == found).then_some(failing)
-}
-
-/// Writes a file as a whole.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    write_private(&new, text.as_bytes())?;
-    std::fs::rename(new, path)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::descriptions::Target;
 use crate::polling::Reading;
-use delivery::write_private;
+use delivery::replace_private;
 use model::{Timestamp, printable};
 use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
@@ -130,9 +130,7 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         kernel::trust::make_own_folder(folder, 0o700)?;
     }
-    let new = file.with_extension("new");
-    write_private(&new, bytes)?;
-    std::fs::rename(new, file)
+    replace_private(file, bytes)
 }
 
 #[cfg(test)]
