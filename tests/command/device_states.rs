@@ -112,6 +112,71 @@ fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_
 }
 
 #[test]
+fn entries_with_errors_are_shown_with_their_lines_until_they_are_repaired() {
+    let exporter = Exporter::start();
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(files.path().join(name), text).unwrap();
+    let line = |name: &str, line: usize| format!("{}:{line}: ", files.path().join(name).display());
+    write("good", &exporter.entry("psu-1", "update_every: 500"));
+    let no_url = "- {name: amps, device_id: psu-1}\n- {name: volts, device_id: psu-2, url: 'gopher://a/b'}\n";
+    write("bad", no_url);
+    write("broken", "- {name: amps\n- 1: [\n");
+    let server = Server::start(data.path(), &[]);
+    let url = &server.url;
+    let mut running = poller("one", files.path(), url, spool.path());
+    let with_errors = [("psu-1", "alive"), ("psu-1", "failing"), ("psu-2", "failing")];
+    until("the errors", LIMIT, || is(url, with_errors));
+
+    let (code, table, notes) = jobmeter(url, &["devices", "--failing"]);
+    assert!(code == 1 && table.contains(&line("bad", 1)), "{table}");
+    assert!(table.contains(&line("bad", 2)) && !table.contains("alive"), "{table}");
+    assert!(notes.contains("poller one: ") && notes.contains(&line("broken", 2)), "{notes}");
+    let explained = |metric: &str, device: &str| {
+        let (code, _, why) = jobmeter(url, &["explain", metric, "--device", device]);
+        assert_eq!(code, 1, "{why}");
+        why
+    };
+    let why = explained("amps", "psu-1");
+    let expected = format!("psu-1: amps is not polled: {}the key `url` is missing", line("bad", 1));
+    assert!(why.contains(&expected) && why.contains(&line("broken", 2)), "{why}");
+    assert!(!why.contains("does not request"), "{why}");
+    let why = explained("volts", "psu-2");
+    assert!(why.contains(&format!("psu-2: volts is not polled: {}", line("bad", 2))), "{why}");
+    let why = explained("watts", "psu-1");
+    assert!(why.contains("does not request watts") && !why.contains(&line("bad", 1)), "{why}");
+    let has = |text: &str| {
+        let (_, metrics) = get(url, "/metrics");
+        metrics.lines().any(|one| one == text).then_some(())
+    };
+    until("the count", LIMIT, || has("jobmeter_poll_entry_errors{poller=\"one\"} 3"));
+
+    // Repaired, they are gone at once.
+    write("bad", "");
+    write("broken", "");
+    let good = || states(url).iter().all(|one| one.1 == "alive").then_some(());
+    until("no errors", LIMIT, good);
+    assert_eq!(running.end(), 0, "{}", running.errors());
+}
+
+#[test]
+fn a_poller_without_a_valid_entry_reports_the_errors() {
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    fs::write(files.path().join("all"), "- {name: amps, device_id: psu-1}\n").unwrap();
+    let server = Server::start(data.path(), &[]);
+    let mut running = poller("one", files.path(), &server.url, spool.path());
+    let is_listed = || (states(&server.url).first()?.1 == "failing").then_some(());
+    until("the device", LIMIT, is_listed);
+    let (_, body) = get(&server.url, "/api/v1/pollers");
+    let pollers: Value = serde_json::from_str(&body).unwrap();
+    let one = &pollers[0];
+    assert!(one["poller"] == "one" && one["state"] == "alive", "{body}");
+    assert_eq!((one["entry_errors"]["count"].as_u64(), pollers.get(1)), (Some(1), None), "{body}");
+    assert_eq!(running.end(), 0, "{}", running.errors());
+}
+
+#[test]
 fn exporters_that_disagree_about_a_metric_both_keep_their_samples_and_a_description_decides() {
     let exporters = [Exporter::of_type("counter"), Exporter::of_type("gauge")];
     let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

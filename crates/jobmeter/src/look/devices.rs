@@ -17,10 +17,14 @@ const NOT_WELL: u8 = 1;
 const LISTED: usize = 1000;
 /// Path of the list.
 const DEVICES: &str = "/api/v1/devices";
+/// Path of the list of pollers.
+const POLLERS: &str = "/api/v1/pollers";
 /// Shortest time for which a rejection of samples counts as the present state.
 const REJECTED_SECONDS: f64 = 600.0;
 /// A metric of each port of a wattmeter.
 const METER_SAMPLES: &str = "wattmetre_samples_total";
+/// Maximum errors without a device, per poller.
+const ERRORS_SHOWN: usize = 5;
 /// Maximum nodes of a device in a row.
 const NODES_SHOWN: usize = 4;
 
@@ -98,10 +102,27 @@ pub(crate) fn devices(client: &Client, args: &DevicesArgs) -> anyhow::Result<Exi
     if devices.is_empty() {
         name_suggestions::names(client, device, None)?.iter().try_for_each(|line| note(line))?;
     }
+    unread_files(client)?;
     if let Some(last) = next {
         note(&format!("there may be more devices; raise --limit, or add --after {last}"))?;
     }
     Ok(code)
+}
+
+/// Notes the errors in description files that belong to no device.
+fn unread_files(client: &Client) -> anyhow::Result<()> {
+    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
+    for poller in &pollers {
+        let errors = poller.entry_errors.listed.iter().filter(|error| error.device.is_none());
+        for error in errors.clone().take(ERRORS_SHOWN) {
+            note(&format!("poller {}: {}", poller.poller, entry_error(error)))?;
+        }
+        let more = errors.count().saturating_sub(ERRORS_SHOWN);
+        if more > 0 {
+            note(&format!("poller {}: {more} more errors in its files", poller.poller))?;
+        }
+    }
+    Ok(())
 }
 
 /// `jobmeter devices --forget-poller`.
@@ -231,8 +252,15 @@ pub(crate) fn why_not(
     let parameters = [("device", Some(devices.to_owned()))];
     // A server of an earlier version has no list of devices.
     let found: Vec<api::Device> = client.get(&path(DEVICES, &parameters)).unwrap_or_default();
-    let mut lines = Vec::new();
-    for poll in found.iter().filter(|one| one.state != api::DeviceState::Unpolled) {
+    let errors = entry_errors(client, (Some(devices), metric));
+    let mut lines: Vec<String> = errors.iter().map(entry_error).collect();
+    let has_error = |device: &str| {
+        errors.iter().any(|error| error.device.as_deref() == Some(device) && error.metric.is_some())
+    };
+    let is_polled = |one: &&api::Device| {
+        one.state != api::DeviceState::Unpolled && one.protocol.is_some() && !has_error(&one.device)
+    };
+    for poll in found.iter().filter(is_polled) {
         let device = &poll.device;
         if poll.state != api::DeviceState::Alive {
             lines.push(format!("{device}: {}", state(poll, now)));
@@ -252,6 +280,37 @@ pub(crate) fn why_not(
         }
     }
     Ok(lines)
+}
+
+/// What pollers do not request of devices because of errors in their description files, of the metrics in a list:
+/// entries that name them, or that do not name what they are of.
+pub(crate) fn entry_errors(
+    client: &Client,
+    (devices, metrics): (Option<&str>, &str),
+) -> Vec<api::EntryError> {
+    // A server of an earlier version has no list of pollers.
+    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
+    let has = |list: &str, name: &str| name_suggestions::words(Some(list)).any(|one| one == name);
+    let is_of = |error: &api::EntryError| {
+        let device = error.device.as_deref();
+        let of_device = devices.zip(device).is_none_or(|(devices, device)| has(devices, device));
+        of_device && error.metric.as_deref().is_none_or(|metric| has(metrics, metric))
+    };
+    let errors = pollers.into_iter().flat_map(|poller| poller.entry_errors.listed);
+    errors.filter(is_of).collect()
+}
+
+/// What an error in a description file costs.
+pub(crate) fn entry_error(error: &api::EntryError) -> String {
+    let what = match (&error.device, &error.metric) {
+        (Some(device), Some(metric)) => format!("{device}: {metric} is not polled"),
+        (Some(device), None) => format!("{device}: an entry without a valid name is not polled"),
+        (None, Some(metric)) => {
+            format!("an entry of {metric} without a valid device is not polled")
+        }
+        (None, None) => "entries are not read, or only their last valid version is".to_owned(),
+    };
+    format!("{what}: {}", error.text())
 }
 
 /// A device of which only the name is known.
@@ -334,8 +393,7 @@ fn no_value(poll: &api::Device, gaps: &[api::Gap], (metric, now): (&str, f64)) -
         ),
         None => format!(
             "{device}: {} answers, but the poller {poller} does not request {metric}: no entry of its \
-             description files names it, the entry has an error (`jobmeter check DIR` there prints the line), or \
-             it is optional and not promoted",
+             description files names it, or it is optional and not promoted",
             address(poll)
         ),
     }

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The label with the node that a device feeds.
+pub(crate) const ALIAS: &str = "_device_alias";
+
 /// What is requested: one or more metrics of one device.
 #[derive(Clone, Debug)]
 pub struct Description {
@@ -75,7 +78,7 @@ impl Rare {
 impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
-        self.labels.get("_device_alias")
+        self.labels.get(ALIAS)
     }
 
     /// What most entries do not have.

@@ -22,11 +22,12 @@ mod manual;
 mod pins;
 mod summary;
 
+pub(crate) use description::ALIAS;
 pub use description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
 pub use directory::{
-    Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
+    Directory, EntryNames, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
 pub(crate) use directory::{duplicates, list_directory, read_files};
 pub use expressions::{Expression, Expressions};

@@ -260,7 +260,8 @@ impl<'a> Feed<'a> {
     fn set_names(&self) {
         let aliases = self.ports.iter().filter_map(|port| port.labels.get("_device_alias"));
         let devices = self.ports.iter().map(|port| port.device.to_string());
-        let names = DemandNames { names: devices.chain(aliases).collect(), count_jobs: false };
+        let names = devices.chain(aliases).collect();
+        let names = DemandNames { names, ..DemandNames::default() };
         *self.names.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 

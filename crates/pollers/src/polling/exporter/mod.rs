@@ -1,7 +1,7 @@
 //! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
 //! everything if one list is empty.
 
-use crate::descriptions::{Description, Target};
+use crate::descriptions::{ALIAS, Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::polling::http::{Call, Client};
@@ -25,8 +25,6 @@ const HELP_MAX: usize = 500;
 /// The metric whose labels name another one (Kwollect's custom metrics).
 const CUSTOM: &str = "kwollect_custom";
 
-/// The label with the node that a device feeds.
-const ALIAS: &str = "_device_alias";
 /// Characters of a name in a message.
 const SHOWN_MAX: usize = 80;
 
