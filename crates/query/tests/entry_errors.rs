@@ -1,7 +1,5 @@
 //! Tests of errors in the description files of pollers: which devices fail because of them, and who sees them.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod lab;
 
 use jobs::Reader;
