@@ -143,6 +143,7 @@ fn entries_with_errors_are_shown_with_their_lines_until_they_are_repaired() {
     assert!(!why.contains("does not request"), "{why}");
     let why = explained("volts", "psu-2");
     assert!(why.contains(&format!("psu-2: volts is not polled: {}", line("bad", 2))), "{why}");
+    assert!(!why.contains("knows no device"), "{why}");
     let why = explained("watts", "psu-1");
     assert!(why.contains("does not request watts") && !why.contains(&line("bad", 1)), "{why}");
     let has = |text: &str| {
