@@ -195,6 +195,14 @@ pub struct Target {
     pub session: Option<Secret>,
 }
 
+impl Target {
+    /// Whether another target is the same service, perhaps with another user or session.
+    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
+        (self.protocol, self.is_tls, &self.host, self.port)
+            == (other.protocol, other.is_tls, &other.host, other.port)
+    }
+}
+
 /// The target as in a URL, without its secrets.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -61,7 +61,7 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
         ),
         errors: counter(
             "poll_errors_total",
-            "Failures by cause, since the poller began: of a whole exchange, of one value, or of one line of an exposition.",
+            "Failures by cause, since the poller began: of a whole exchange, of one value, of one line of an exposition, or of one metric that an exporter's list names and it has not.",
         ),
         shared_texts: counter(
             "poll_shared_texts_total",
@@ -86,17 +86,27 @@ pub(super) struct PollMetrics {
 }
 
 impl PollMetrics {
-    pub(super) fn new(target: &Target, begun: Timestamp) -> Self {
-        let labels = [("protocol", target.protocol.to_string()), ("target", target.to_string())];
-        let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
+    pub(super) fn new(begun: Timestamp) -> Self {
         Self {
-            labels: labels.unwrap_or_default(),
+            labels: Labels::default(),
             begun,
             texts: BTreeMap::new(),
             periods: HashMap::new(),
             good: HashMap::new(),
             counts: BTreeMap::new(),
         }
+    }
+
+    /// Sets the labels. Targets of one address differ in the user or the session, which no label may show: their number
+    /// distinguishes them.
+    pub(super) fn set_target(&mut self, target: &Target, nth_of_address: usize) {
+        let address = match nth_of_address {
+            0 => target.to_string(),
+            before => format!("{target} ({})", before + 1),
+        };
+        let labels = [("protocol", target.protocol.to_string()), ("target", address)];
+        let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
+        self.labels = labels.unwrap_or_default();
     }
 
     /// Sets the shortest period of each device that is polled now. Returns the values of devices that had another
@@ -188,7 +198,7 @@ impl PollMetrics {
                 found.1.extend((nth >= exchange.untried).then_some(failure.cause));
             }
         }
-        for (place, lines) in &exchange.bad_lines {
+        for (place, lines) in &exchange.other_errors {
             let Some(description) = due.get(*place) else { continue };
             let of_device = (description.device.clone(), Cause::SourceBroken);
             let count = self.counts.entry(of_device).or_default();
@@ -262,7 +272,10 @@ mod tests {
         read_text(&Path::new("file").into(), &text, &mut directory);
         let all = directory.descriptions;
         let target = Arc::clone(&all.first().unwrap().target);
-        let mut metrics = PollMetrics::new(&target, Timestamp(0));
+        let mut metrics = PollMetrics::new(Timestamp(0));
+        metrics.set_target(&target, 1);
+        assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80 (2)"));
+        metrics.set_target(&target, 0);
         let minute = Some(Duration::from_secs(60));
         assert_eq!(metrics.set_periods(all.iter().map(|one| (one, minute))).len(), 0);
         let changed = metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
@@ -294,7 +307,7 @@ mod tests {
         expected.push("bmc poll_errors_totalsource timed out 1".to_owned());
         assert_eq!(values(&mut metrics, &all, &failed), expected);
         let mut with_bad_lines = Exchange::new(Timestamp::from_seconds(9), 2);
-        with_bad_lines.bad_lines.push((0, 3));
+        with_bad_lines.other_errors.push((0, 3));
         let found = values(&mut metrics, &all, &with_bad_lines);
         assert_eq!(found[0], "bmc poll_success 1");
         assert!(found.contains(&"bmc poll_errors_totalsource broken 3".to_owned()), "{found:?}");
