@@ -2,7 +2,6 @@
 
 use super::assignment::Assignment;
 use super::group::{Group, GroupStart};
-use super::polled_devices::PolledDevices;
 use super::spool_folders::{earlier_groups, spool_folder};
 use config::PollerConfig;
 use delivery::{Clock, DeliveryError, MachineClock};
@@ -32,7 +31,6 @@ pub(crate) struct Groups {
     poller: DeviceId,
     /// The folder of the groups' spools; `None` for none.
     folder: Option<PathBuf>,
-    polled: PolledDevices,
     clock: Arc<dyn Clock>,
     /// From when samples or gaps of each device follow, of those at the start.
     begun: BTreeMap<DeviceId, Timestamp>,
@@ -47,10 +45,7 @@ impl Groups {
         devices: &Devices,
     ) -> Result<Self, GroupsError> {
         let folder = spool_folder(config, &format!("poller-{poller}"), None)?;
-        let polled = PolledDevices::of(folder.as_deref());
-        let before = polled.read();
         let mut groups = Self {
-            polled,
             config: config.clone(),
             poller,
             clock: Arc::new(MachineClock),
@@ -62,14 +57,10 @@ impl Groups {
         let assignment = assignment(devices, earlier);
         groups.start_missing(&assignment)?;
         let now = groups.clock.wall();
-        let was_polled =
-            |device: &&DeviceId| before.as_ref().is_none_or(|all| all.contains(*device));
-        groups.begun = devices.keys().map(|device| (device.clone(), now)).collect();
-        for (device, period) in devices.iter().filter(|(device, _)| was_polled(device)) {
+        for (device, period) in devices {
             let begin = groups.of(device, |group| group.note_down(device, now, *period));
             groups.begun.extend(begin.map(|begin| (device.clone(), begin)));
         }
-        groups.polled.write(devices);
         Ok(groups)
     }
 
@@ -86,8 +77,6 @@ impl Groups {
         for (group, devices) in list.iter().zip(assignment.groups) {
             group.lock().unwrap_or_else(PoisonError::into_inner).set_devices(devices);
         }
-        drop(list);
-        self.polled.write(devices);
         Ok(())
     }
 

@@ -6,7 +6,6 @@
 //! - `patient_output`: a queue that waits for its reader
 //! - `completeness`: until when samples and gaps of each device are complete, also across a kill
 //! - `spool_folders`: the folders of the groups' spools
-//! - `polled_devices`: which devices the poller polls, also across a restart
 //! - `group`, `groups`: the devices of one origin with their samples; all of them
 
 mod assignment;
@@ -16,7 +15,6 @@ mod groups;
 mod missing;
 mod name_share;
 mod patient_output;
-mod polled_devices;
 mod spool_folders;
 
 pub(crate) use assignment::chance;
