@@ -2,7 +2,7 @@
 
 use super::target_loop::{LoopStart, Shared, follow};
 use crate::descriptions::{Description, Target};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -41,7 +41,15 @@ impl Targets {
 
     /// Replaces the targets and their entries.
     pub(super) fn set(&mut self, targets: BTreeMap<Arc<Target>, Vec<Arc<Description>>>) {
-        self.running.retain(|target, _| targets.contains_key(target));
+        let labels: HashSet<String> = targets.keys().map(|target| target.to_string()).collect();
+        self.running.retain(|target, running| {
+            let is_described = targets.contains_key(target);
+            // Another user of the same service goes on with the states of its devices.
+            if !is_described && !labels.contains(&target.to_string()) {
+                running.entries.send_replace(Vec::new());
+            }
+            is_described
+        });
         for (target, descriptions) in targets {
             if let Some(RunningLoop { entries, .. }) = self.running.get(&target) {
                 entries.send_if_modified(|before| {
