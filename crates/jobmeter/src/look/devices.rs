@@ -25,6 +25,8 @@ const REJECTED_SECONDS: f64 = 600.0;
 const METER_SAMPLES: &str = "wattmetre_samples_total";
 /// Maximum errors without a device, per poller.
 const ERRORS_SHOWN: usize = 5;
+/// Part of a period by which the distance of samples may differ from it.
+const SAME_PERIOD: f64 = 0.01;
 /// Maximum nodes of a device in a row.
 const NODES_SHOWN: usize = 4;
 
@@ -204,13 +206,25 @@ pub(crate) fn count_line(client: &Client) -> Option<String> {
     (all > 0).then(|| format!("{all} {devices} besides the nodes, {state}: jobmeter devices"))
 }
 
-/// The lines of an explanation about the polls of a device.
-pub(crate) fn poll_lines(polls: &[api::Device], now: f64) -> Vec<(&'static str, String)> {
+/// The lines of an explanation about the polls of a device. `observed` is the usual distance of the latest samples of the
+/// series.
+pub(crate) fn poll_lines(
+    polls: &[api::Device],
+    observed: Option<f64>,
+    now: f64,
+) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for poll in polls {
         let poller = poll.poller.as_deref().unwrap_or("unknown");
         let every = poll.period_seconds.map_or_else(String::new, |period| {
-            format!(", requested every {}", show::seconds(period))
+            // Another entry of the device may have this period, the shortest one. Instants are those of the period's start.
+            let is_of_series =
+                observed.is_some_and(|observed| (observed - period).abs() <= period * SAME_PERIOD);
+            let what = match is_of_series {
+                true => "requested every",
+                false => "the shortest period of the device is",
+            };
+            format!(", {what} {}", show::seconds(period))
         });
         let source = match is_fed(poll) {
             true => format!("a wattmeter, read by the feed {poller}"),
@@ -432,10 +446,11 @@ mod tests {
 
     #[test]
     fn an_explanation_has_the_request_and_the_state() {
-        let text = |state, reason| {
-            let lines = poll_lines(&[device(state, reason)], 160.0);
+        let lines = |state, reason, observed| {
+            let lines = poll_lines(&[device(state, reason)], observed, 160.0);
             lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
         };
+        let text = |state, reason| lines(state, reason, Some(5.0));
         let source = "snmp://pdu-1:161, read by the poller one, requested every 5.000 s";
         assert_eq!(text(api::DeviceState::Alive, None), [source, "alive"]);
         let port = api::Device {
@@ -443,12 +458,18 @@ mod tests {
             address: None,
             ..device(api::DeviceState::Ended, Some("the feed has ended"))
         };
-        let lines: Vec<String> = poll_lines(&[port], 160.0).into_iter().map(|one| one.1).collect();
+        let of_port: Vec<String> =
+            poll_lines(&[port], None, 160.0).into_iter().map(|one| one.1).collect();
         let ended = "ended: the feed has ended; last good value 1 min 0 s ago";
-        assert_eq!(lines, ["a wattmeter, read by the feed one", ended]);
+        assert_eq!(of_port, ["a wattmeter, read by the feed one", ended]);
         let silent = "unknown: the poller is silent; last good value 1 min 0 s ago";
         let unknown = api::DeviceState::Unknown;
         assert_eq!(text(unknown, Some("the poller is silent")), [source, silent]);
+        // The period of another entry of the device.
+        let other = "snmp://pdu-1:161, read by the poller one, the shortest period of the device is 5.000 s";
+        for observed in [Some(60.0), Some(5.2), None] {
+            assert_eq!(lines(api::DeviceState::Alive, None, observed), [other, "alive"]);
+        }
     }
 
     #[test]

@@ -314,7 +314,7 @@ fn write(
         line("job", format!("{cluster}:{job}"))?;
     }
     let ago = |at: f64| format!("{} ago", show::seconds((now - at).max(0.0)));
-    devices::poll_lines(&one.polls, now)
+    devices::poll_lines(&one.polls, one.period_seconds, now)
         .into_iter()
         .try_for_each(|(what, text)| line(what, text))?;
     if one.polls.is_empty() {

@@ -3,6 +3,7 @@
 use crate::descriptions::{Description, Target};
 use crate::polling::Exchange;
 use model::{Cause, DeviceId, Labels, Metric, Timestamp, Unit};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// A value of a device about polling it.
 #[derive(Debug)]
 pub(super) struct PollValue<'a> {
-    pub(super) device: &'a DeviceId,
+    pub(super) device: Cow<'a, DeviceId>,
     pub(super) metric: &'a Arc<Metric>,
     pub(super) labels: Labels,
     /// The start of a counter.
@@ -42,7 +43,7 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
         period: gauge(
             "poll_period_seconds",
             Unit::Seconds,
-            "Period of the requests for the device: the shortest of its descriptions.",
+            "Period of the requests for the device: the shortest of its descriptions, 0 after the last request.",
         ),
         duration: gauge(
             "poll_duration_seconds",
@@ -110,7 +111,8 @@ impl PollMetrics {
     }
 
     /// Sets the shortest period of each device that is polled now. Returns the values of devices that had another
-    /// period: without them, a device with a longer period would look unpolled until its next poll.
+    /// period: without them, a device with a longer period would look unpolled until its next poll. The period of a device
+    /// that is not polled any more is 0.
     pub(super) fn set_periods<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a Description, Option<Duration>)>,
@@ -121,11 +123,12 @@ impl PollMetrics {
             let shortest = self.periods.entry(description.device.clone()).or_insert(period);
             *shortest = period.min(*shortest);
         }
-        let has_changed =
-            |one: &(&DeviceId, &Duration)| before.get(one.0).is_some_and(|before| before != one.1);
-        let changed = self.periods.iter().filter(has_changed);
-        let value = |(device, period): (_, &Duration)| PollValue {
-            device,
+        let changed = before.into_iter().filter_map(|(device, before)| {
+            let period = self.periods.get(&device).copied().unwrap_or_default();
+            (period != before).then_some((device, period))
+        });
+        let value = |(device, period): (DeviceId, Duration)| PollValue {
+            device: Cow::Owned(device),
             metric: &DEFINITIONS.period,
             labels: self.labels.clone(),
             start: None,
@@ -161,7 +164,7 @@ impl PollMetrics {
         for (device, is_good) in devices {
             values.extend(self.gauges(device, is_good, times_seconds));
             values.extend(self.texts.get(device).map(|count| PollValue {
-                device,
+                device: Cow::Borrowed(device),
                 metric: &DEFINITIONS.shared_texts,
                 labels: self.labels.clone(),
                 start: Some(self.begun),
@@ -170,7 +173,7 @@ impl PollMetrics {
             for ((_, cause), count) in self.counts.iter().filter(|((of, _), _)| of == device) {
                 let labels = self.labels.with("cause", cause.words());
                 values.push(PollValue {
-                    device,
+                    device: Cow::Borrowed(device),
                     metric: &DEFINITIONS.errors,
                     labels: labels.unwrap_or_default(),
                     start: Some(self.begun),
@@ -238,6 +241,7 @@ impl PollMetrics {
         ];
         gauges.into_iter().filter_map(move |(metric, value)| {
             let labels = self.labels.clone();
+            let device = Cow::Borrowed(device);
             Some(PollValue { device, metric, labels, start: None, value: value? })
         })
     }
@@ -281,6 +285,10 @@ mod tests {
         let changed = metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
         let changed: Vec<_> = changed.iter().map(|one| (&*one.metric.name, one.value)).collect();
         assert_eq!(changed, [("poll_period_seconds", 1.0)], "another period is stored at once");
+        let ended = metrics.set_periods(std::iter::empty());
+        let ended: Vec<_> = ended.iter().map(|one| (one.device.as_str(), one.value)).collect();
+        assert_eq!(ended, [("bmc", 0.0)], "it is not polled any more");
+        metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
         assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80"));
         let gauges = |success: u8| {
             ["success", "period_seconds", "duration_seconds", "lateness_seconds"]

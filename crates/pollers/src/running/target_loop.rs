@@ -353,6 +353,7 @@ impl TargetLoop {
 /// Stores values about polling.
 fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
     for PollValue { device, metric, labels, start, value } in values {
+        let device: &DeviceId = device;
         groups.of(device, |group| group.add_value(at, (device, metric, labels), *start, *value));
     }
 }

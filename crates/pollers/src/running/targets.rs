@@ -2,7 +2,7 @@
 
 use super::target_loop::{LoopStart, Shared, TargetEntries, follow};
 use crate::descriptions::{Description, Target};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -41,8 +41,21 @@ impl Targets {
 
     /// Replaces the targets and their entries.
     pub(super) fn set(&mut self, targets: BTreeMap<Arc<Target>, Vec<Arc<Description>>>) {
-        self.running.retain(|target, _| targets.contains_key(target));
-        for (target, entries) in numbered(targets) {
+        let targets: Vec<(Arc<Target>, TargetEntries)> = numbered(targets).collect();
+        let described: HashSet<&Target> = targets.iter().map(|(target, _)| &**target).collect();
+        let labels: HashSet<(String, usize)> =
+            targets.iter().map(|(target, of)| (target.to_string(), of.nth_of_address)).collect();
+        self.running.retain(|target, running| {
+            let is_described = described.contains(&**target);
+            let nth_of_address = running.entries.borrow().nth_of_address;
+            // Another user of the same service goes on with the states of its devices.
+            if !is_described && !labels.contains(&(target.to_string(), nth_of_address)) {
+                let descriptions = Vec::new();
+                running.entries.send_replace(TargetEntries { descriptions, nth_of_address });
+            }
+            is_described
+        });
+        for (target, entries) in targets {
             if let Some(running) = self.running.get(&target) {
                 running.entries.send_if_modified(|before| {
                     let is_same = is_same(before, &entries);

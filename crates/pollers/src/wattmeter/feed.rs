@@ -303,7 +303,7 @@ impl<'a> Feed<'a> {
                 if is_every_sample { (at, of_samples) } else { (second(at), of_means) };
             for port in &self.ports {
                 if let Some(group) = self.groups.get(port.group) {
-                    group.note_down(&port.device, first, period);
+                    group.note_down((&port.device, Timestamp(0)), first, period);
                 }
             }
         }
