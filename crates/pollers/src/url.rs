@@ -6,6 +6,10 @@
 use percent_encoding::percent_decode_str;
 use std::net::Ipv6Addr;
 
+/// Why a URL with a delimiter in its password, or with an `@` elsewhere, is rejected.
+const PASSWORD_IN_PATH: &str = "an `@` follows the host; write `/`, `?` and `#` of a user or password as %2F, %3F and %23, \
+                                and `@` elsewhere as %40";
+
 /// The parts of a URL, percent-decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UrlParts {
@@ -44,6 +48,9 @@ impl UrlParts {
         };
         let (host, port) = host_and_port(place)?;
         let (path, query, fragment) = split_path(rest);
+        if credentials.is_none() && has_end_of_password([Some(path), query, fragment]) {
+            return Err(PASSWORD_IN_PATH.into());
+        }
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             user: user.filter(|text| !text.is_empty()),
@@ -55,6 +62,15 @@ impl UrlParts {
             fragment: fragment.map(decode).transpose()?,
         })
     }
+}
+
+/// Whether these parts of a URL without a user have an `@` as if the password had a delimiter. A JSONPath and a template may
+/// have one.
+fn has_end_of_password([path, query, fragment]: [Option<&str>; 3]) -> bool {
+    let has = |text: Option<&str>| text.is_some_and(|text| text.contains('@'));
+    let is_template = path.is_some_and(|path| path.contains("{{"));
+    let before_other = fragment.and_then(|text| text.rsplit_once('#')).map(|(before, _)| before);
+    has(path) && !is_template || has(query) || has(before_other)
 }
 
 fn host_and_port(place: &str) -> Result<(String, Option<u16>), String> {
@@ -163,6 +179,13 @@ mod tests {
     }
 
     #[test]
+    fn a_json_path_and_a_template_may_have_an_at_sign() {
+        for url in ["http://h:80/x#['Members@odata.count']", "snmp://h/1.{{ 1.3 == a@b }}"] {
+            assert!(UrlParts::parse(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_part() {
         for (url, what) in [
             ("pdu/1.3", "no scheme"),
@@ -174,9 +197,12 @@ mod tests {
             ("snmp://c@[pdu]/1", "not an IPv6 address"),
             ("snmp://c@a b/1", "no host name has"),
             ("snmp://%ff@h/1", "not UTF-8"),
+            ("ipmisensor://u:5/SECRET@h/dcmi/power", "an `@` follows the host"),
+            ("http://u:12?SECRET@h/x#a", "an `@` follows the host"),
+            ("http://u:12#SECRET@h/x#a", "an `@` follows the host"),
         ] {
             let error = UrlParts::parse(url).unwrap_err();
-            assert!(error.contains(what), "{url}: {error}");
+            assert!(error.contains(what) && !error.contains("SECRET"), "{url}: {error}");
         }
     }
 }

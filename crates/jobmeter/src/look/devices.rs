@@ -119,9 +119,16 @@ fn unread_files(client: &Client) -> anyhow::Result<()> {
         for error in errors.clone().take(ERRORS_SHOWN) {
             note(&format!("poller {}: {}", poller.poller, entry_error(error)))?;
         }
-        let more = errors.count().saturating_sub(ERRORS_SHOWN);
+        let listed = poller.entry_errors.listed.len();
+        let unlisted =
+            usize::try_from(poller.entry_errors.count).unwrap_or(0).saturating_sub(listed);
+        let more = errors.count().saturating_sub(ERRORS_SHOWN) + unlisted;
         if more > 0 {
-            note(&format!("poller {}: {more} more errors in its files", poller.poller))?;
+            note(&format!(
+                "poller {}: {more} more errors in its files, of devices that may not be listed: `jobmeter check DIR` there \
+                 lists them",
+                poller.poller
+            ))?;
         }
     }
     Ok(())
@@ -308,7 +315,11 @@ pub(crate) fn entry_errors(
     let is_of = |error: &api::EntryError| {
         let device = error.device.as_deref();
         let of_device = devices.zip(device).is_none_or(|(devices, device)| has(devices, device));
-        of_device && error.metric.as_deref().is_none_or(|metric| has(metrics, metric))
+        // The name of an exporter's entry is none of its metrics.
+        let of_exporter = error.metric.as_deref().is_some_and(|name| name.starts_with("prom_"))
+            && name_suggestions::words(Some(metrics)).any(|one| one.starts_with("prom_"));
+        let of_metric = error.metric.as_deref().is_none_or(|metric| has(metrics, metric));
+        of_device && (of_metric || of_exporter && devices.is_some() && device.is_some())
     };
     let errors = pollers.into_iter().flat_map(|poller| poller.entry_errors.listed);
     errors.filter(is_of).collect()

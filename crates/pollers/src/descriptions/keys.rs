@@ -89,8 +89,14 @@ impl<'a> Keys<'a> {
                 let known = KEYS.iter().map(|key| key.name);
                 let near = nearest(&name.to_ascii_lowercase(), known)
                     .map(|near| format!("; `{near}` is known"));
-                let what =
-                    format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default());
+                // A password with a comma, in a URL without quotes, looks like a key without a value.
+                let is_key = near.is_some() || value.value != Value::Null && model::is_word(name);
+                let what = match is_key {
+                    true => {
+                        format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default())
+                    }
+                    false => "unknown key, or a URL without quotes".to_owned(),
+                };
                 self.notices.push(Notice { line: key.line, is_error: false, what });
             }
         }

@@ -1,16 +1,16 @@
 //! Modbus TCP: numbers in registers (Modbus Application Protocol 1.1b3).
 
-use super::poller::{Exchange, Poller, Running};
+use super::poller::{Exchange, Poller, Running, Turns, still_silent, waits_for_turn};
 use super::reading::Failure;
 use crate::descriptions::{Description, Target};
 use crate::protocols::{
     ByteOrder, ModbusFormat, ModbusRequest, NumberType, RegisterTable, Request,
 };
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout_at;
 
 /// Registers of one request (section 6.3).
 const REGISTERS_MAX: u16 = 125;
@@ -23,8 +23,7 @@ const EXCEPTION: u8 = 0x80;
 pub(super) struct Modbus {
     target: Arc<Target>,
     connection: Option<Connection>,
-    /// The units that return nothing.
-    failing: BTreeSet<u8>,
+    units: Turns<u8>,
 }
 
 struct Connection {
@@ -59,21 +58,27 @@ struct Block {
     first: u16,
     count: u16,
     places: Vec<usize>,
+    /// Whether it is requested again after a response that belonged to no request.
+    is_repeated: bool,
 }
 
 impl Modbus {
     pub(super) fn new(target: &Arc<Target>) -> Self {
-        Self { target: Arc::clone(target), connection: None, failing: BTreeSet::new() }
+        Self { target: Arc::clone(target), connection: None, units: Turns::new() }
     }
 
     /// Reads each block. Units that failed are read last: a gateway may wait for one of them until the exchange ends.
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut blocks = blocks(due);
-        blocks.sort_by_key(|block| self.failing.contains(&block.unit));
+        blocks.sort_by_key(|block| self.units.place(&block.unit));
         blocks.reverse();
         // The device may have closed a connection since the exchange before.
         let mut is_kept = self.connection.is_some();
         while let Some(block) = blocks.pop() {
+            if exchange.is_over_for(self.units.place(&block.unit)) {
+                block.places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                continue;
+            }
             // A connection that an exchange leaves in the middle is not used again.
             let mut connection = match self.connection.take() {
                 Some(connection) => connection,
@@ -82,12 +87,21 @@ impl Modbus {
                     Err(failure) => return exchange.fail_rest(&failure),
                 },
             };
-            self.failing.insert(block.unit);
-            let read = connection.registers(&block).await;
+            let must_be_short = self.units.begin(block.unit);
+            let until = exchange.deadline(must_be_short);
+            let Ok(read) = timeout_at(until, connection.registers(&block)).await else {
+                block.places.iter().for_each(|place| exchange.fail(*place, still_silent()));
+                continue;
+            };
             match read {
                 Err(ReadError::Transport(_)) if is_kept => {
                     is_kept = false;
                     blocks.push(block);
+                    continue;
+                }
+                // Another unit may have sent more than its response.
+                Err(ReadError::Foreign) if !block.is_repeated => {
+                    blocks.push(Block { is_repeated: true, ..block });
                     continue;
                 }
                 // What else comes by this connection may belong to this request.
@@ -107,7 +121,7 @@ impl Modbus {
                 }
             }
             is_kept = false;
-            self.failing.remove(&block.unit);
+            self.units.answered(&block.unit);
             self.connection = Some(connection);
         }
     }
@@ -175,7 +189,7 @@ fn blocks(due: &[&Description]) -> Vec<Block> {
     let block = |place| {
         let ModbusRequest { unit, register, format, table } = *request(place, due)?;
         let count = format.number.registers();
-        Some(Block { unit, table, first: register, count, places: vec![place] })
+        Some(Block { unit, table, first: register, count, places: vec![place], is_repeated: false })
     };
     let mut single: Vec<Block> = (0..due.len()).filter_map(block).collect();
     single.sort_by_key(|block| (block.unit, block.table, block.first));
@@ -205,7 +219,14 @@ fn single(block: &Block, due: &[&Description]) -> Vec<Block> {
     let one = |place: &usize| {
         let ModbusRequest { unit, register, format, table } = *request(*place, due)?;
         let count = format.number.registers();
-        Some(Block { unit, table, first: register, count, places: vec![*place] })
+        Some(Block {
+            unit,
+            table,
+            first: register,
+            count,
+            places: vec![*place],
+            is_repeated: false,
+        })
     };
     block.places.iter().filter_map(one).collect()
 }

@@ -7,13 +7,15 @@ use super::{document, exporter, ipmi, modbus};
 use crate::descriptions::{Description, Target};
 use crate::protocols::Protocol;
 use model::{DeviceId, Labels, Timestamp};
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// What an exchange is while it runs.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -33,6 +35,9 @@ pub(crate) trait Poller: Send {
         Box::pin(async {})
     }
 }
+
+/// Longer than any exchange.
+const NEVER: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Requests to the services of one host at the same time, without a setting.
 const HOST_EXCHANGES_MAX: u64 = 8;
@@ -108,6 +113,47 @@ pub(crate) fn open(target: &Arc<Target>, common: &Common) -> Box<dyn Poller> {
     }
 }
 
+/// The parts of a target, such as units or documents, in the order of an exchange: first those that answered, then the
+/// others, each of these in its turn. One that is silent may need the whole exchange.
+#[derive(Debug)]
+pub(crate) struct Turns<K> {
+    count: u64,
+    /// The parts without an answer: the number of the latest attempt among all, and the number of attempts.
+    unanswered: BTreeMap<K, (u64, u32)>,
+}
+
+impl<K: Ord> Turns<K> {
+    pub(crate) const fn new() -> Self {
+        Self { count: 0, unanswered: BTreeMap::new() }
+    }
+
+    /// The place of a part in the order.
+    pub(crate) fn place<Q: Ord + ?Sized>(&self, part: &Q) -> u64
+    where
+        K: Borrow<Q>,
+    {
+        self.unanswered.get(part).map_or(0, |(place, _)| *place)
+    }
+
+    /// Notes an attempt: the exchange may end before the answer. Returns whether it must end before the next tick of the
+    /// target, for the values of the other parts: it is another one after a silent one. Some of them, in growing distances,
+    /// may last as long as the timeout, for parts that answer that slowly.
+    pub(crate) fn begin(&mut self, part: K) -> bool {
+        self.count += 1;
+        let (place, attempts) = self.unanswered.entry(part).or_default();
+        (*place, *attempts) = (self.count, attempts.saturating_add(1));
+        *attempts > 1 && (*attempts < 8 || !attempts.is_power_of_two())
+    }
+
+    /// Notes an answer.
+    pub(crate) fn answered<Q: Ord + ?Sized>(&mut self, part: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.unanswered.remove(part);
+    }
+}
+
 /// What an exchange returned so far.
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -115,6 +161,10 @@ pub(crate) struct Exchange {
     pub(crate) at: Timestamp,
     /// How late it is.
     pub(crate) late: Duration,
+    /// Time to the next tick of the target.
+    pub(crate) next_tick: Duration,
+    /// Until when it waits for what was silent before.
+    retry_until: Instant,
     /// Values.
     pub(crate) readings: Vec<Reading>,
     /// What failed: index of the description, and why.
@@ -138,6 +188,8 @@ impl Exchange {
         Self {
             at,
             late: Duration::ZERO,
+            next_tick: NEVER,
+            retry_until: Instant::now() + NEVER,
             readings: Vec::new(),
             failures: Vec::new(),
             warnings: Vec::new(),
@@ -153,6 +205,16 @@ impl Exchange {
     pub(crate) fn limit(&self, due: &[&Description]) -> Duration {
         let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
         longest - self.late.min(longest / 2)
+    }
+
+    /// Until when it waits for a part; `must_be_short` is that of [`Turns::begin`].
+    pub(crate) fn deadline(&self, must_be_short: bool) -> Instant {
+        if must_be_short { self.retry_until } else { Instant::now() + NEVER }
+    }
+
+    /// Whether no time remains for a part with this place in [`Turns`].
+    pub(crate) fn is_over_for(&self, place: u64) -> bool {
+        place > 0 && Instant::now() >= self.retry_until
     }
 
     /// Adds the value of the description at `place` of those due.
@@ -242,9 +304,23 @@ impl Exchange {
     }
 }
 
+/// Why a part that was silent before has no value again.
+pub(crate) fn still_silent() -> Failure {
+    Failure::timeout("no answer until the next poll of its target; it did not answer before")
+}
+
+/// Why such a part was not requested: others of them needed the time.
+pub(crate) fn waits_for_turn() -> Failure {
+    Failure::timeout(
+        "it did not answer before, and waits for the requests to others of its target that do not answer",
+    )
+}
+
 /// Runs an exchange until its limit. Each description then has its values or a failure.
 pub(crate) async fn run(poller: &mut dyn Poller, due: &[&Description], exchange: &mut Exchange) {
     let limit = exchange.limit(due);
+    // The rest is for the requests that follow it.
+    exchange.retry_until = Instant::now() + limit.min(exchange.next_tick) * 19 / 20;
     let result = {
         let mut running = poller.exchange(due, exchange);
         // What a device sends must not end the polls of its target.
@@ -280,6 +356,32 @@ mod tests {
                 panic!("a defect");
             })
         }
+    }
+
+    #[test]
+    fn silent_parts_take_turns_after_those_that_answer() {
+        let mut turns: Turns<String> = Turns::new();
+        let mut first = Vec::new();
+        for _ in 0..6 {
+            let mut parts = ["a", "b", "c", "d"];
+            parts.sort_by_key(|part| turns.place(*part));
+            for part in parts {
+                let is_silent = part == "b" || part == "c";
+                if !is_silent {
+                    turns.begin(part.to_owned());
+                    turns.answered(part);
+                    continue;
+                }
+                // It needs the rest of the exchange.
+                first.push(part);
+                assert_eq!(turns.begin(part.to_owned()), first.len() > 2);
+                break;
+            }
+        }
+        assert_eq!(first, ["b", "c", "b", "c", "b", "c"]);
+        assert_eq!((turns.place("a"), turns.place("d")), (0, 0));
+        let long = (2..70).filter(|_| !turns.begin("b".to_owned())).count();
+        assert_eq!(long, 4, "attempts 8, 16, 32 and 64");
     }
 
     #[tokio::test]

@@ -63,7 +63,8 @@ fn parse(parts: &UrlParts) -> Result<Parsed, String> {
         None => format!("$.{written}"),
     };
     if let Err(error) = serde_json_path::JsonPath::parse(&json_path) {
-        return Err(format!("`{}` is not a JSONPath: {error}", written.escape_debug()));
+        // Without its encoding, a `#` of a password begins the fragment.
+        return Err(format!("the text after `#` is not a JSONPath: {error}"));
     }
     let is_tls = parts.scheme == "https";
     Ok(Parsed {

@@ -18,6 +18,8 @@ pub(super) struct Rejections {
     until: Timestamp,
     /// Places of the descriptions that the target accepted at their latest attempts.
     accepted: BTreeSet<usize>,
+    /// Places of those that it rejected.
+    rejected: BTreeSet<usize>,
 }
 
 impl Rejections {
@@ -35,11 +37,12 @@ impl Rejections {
 
     /// Replaces the descriptions. Each comes with its place before, if it had one.
     pub(super) fn set(&mut self, before: &[Option<usize>]) {
-        let is_accepted = |(_, before): &(usize, &Option<usize>)| {
-            before.is_some_and(|before| self.accepted.contains(&before))
+        let moved = |places: &BTreeSet<usize>| -> BTreeSet<usize> {
+            let is_of = |before: &Option<usize>| before.is_some_and(|one| places.contains(&one));
+            let all = before.iter().enumerate();
+            all.filter(|(_, before)| is_of(before)).map(|(place, _)| place).collect()
         };
-        let accepted = before.iter().enumerate().filter(is_accepted).map(|(place, _)| place);
-        self.accepted = accepted.collect();
+        (self.accepted, self.rejected) = (moved(&self.accepted), moved(&self.rejected));
     }
 
     /// Records an attempt: the descriptions that the target accepted, and those that it rejected, with the failure.
@@ -49,15 +52,17 @@ impl Rejections {
         rejected: &[(usize, &Failure)],
         now: Timestamp,
     ) {
-        let are_known = accepted.iter().all(|place| self.accepted.contains(place));
-        if !are_known {
+        // A description that needs no password says nothing about it.
+        if accepted.iter().any(|place| self.rejected.contains(place)) {
             (self.count, self.latest) = (0, None);
+            self.rejected.clear();
         }
         self.accepted.extend(accepted);
         let Some((_, failure)) = rejected.first() else { return };
         if accepted.is_empty() && self.count == 0 {
             self.accepted.clear();
         }
+        self.rejected.extend(rejected.iter().map(|(place, _)| place));
         self.accepted.retain(|place| rejected.iter().all(|(rejected, _)| rejected != place));
         self.latest = Some((*failure).clone());
         let wait_us = WAIT_MIN_US.saturating_mul(1 << self.count.min(16));
@@ -104,7 +109,8 @@ mod tests {
         rejections.tried(&[1], &[(0, &failure)], now);
         assert_eq!(rejections.holding(now), Some(&failure));
         assert!(rejections.is_accepted(1) && !rejections.is_accepted(0));
-        rejections.tried(&[1], &[], now);
+        rejections.tried(&[1, 2], &[], now);
+        assert_eq!(rejections.holding(now), Some(&failure), "a new one needs no password");
         rejections.set(&[None, None, Some(1), Some(0)]);
         let accepted: Vec<_> = (0..4).filter(|place| rejections.is_accepted(*place)).collect();
         assert_eq!((rejections.holding(now), accepted), (Some(&failure), vec![2]));

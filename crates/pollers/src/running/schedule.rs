@@ -34,6 +34,8 @@ struct Ticks {
     period_us: i64,
     /// Start of the period that is read next.
     next: Timestamp,
+    /// Ticks that passed since the latest one that was read.
+    missed: u64,
 }
 
 /// What is due at one instant.
@@ -68,7 +70,7 @@ impl Schedule {
             let before = before.and_then(|place| *self.ticks.get(place)?);
             Some(before.filter(|ticks| ticks.period_us == period_us).unwrap_or_else(|| {
                 let next = start_at_or_after(now.plus(-self.offset_us), period_us);
-                Ticks { period_us, next }
+                Ticks { period_us, next, missed: 0 }
             }))
         };
         self.ticks = periods.iter().map(ticks).collect();
@@ -90,12 +92,17 @@ impl Schedule {
         self.next_start().plus(self.offset_us).max(self.not_before)
     }
 
-    /// Takes what is due now. A tick that passed unread is missed: it is never read later.
+    /// The instant of the next tick, whatever the target answered.
+    pub(super) fn next_tick(&self) -> Timestamp {
+        self.next_start().plus(self.offset_us)
+    }
+
+    /// Takes what is due now. A tick that passed unread is missed. It is not read with a later one of another description,
+    /// whose sample has the instant of its tick.
     pub(super) fn take(&mut self, now: Timestamp) -> Due {
         let latest = now.plus(-self.offset_us);
         let mut due = Due { at: now, ..Due::default() };
-        let (mut start, mut shortest) = (None, i64::MAX);
-        let mut is_one_start = true;
+        let mut starts = Vec::new();
         for (place, ticks) in self.ticks.iter_mut().enumerate() {
             let Some(ticks) = ticks else { continue };
             // The clock was set back by more than a period.
@@ -108,17 +115,24 @@ impl Schedule {
             let missed = latest.since(ticks.next) / ticks.period_us;
             let read = ticks.next.plus(missed * ticks.period_us);
             ticks.next = read.plus(ticks.period_us);
-            due.places.push((place, missed.unsigned_abs()));
-            is_one_start &= start.is_none_or(|start| start == read);
-            start = Some(read);
-            shortest = shortest.min(ticks.period_us);
+            due.places.push((place, missed.unsigned_abs() + std::mem::take(&mut ticks.missed)));
+            starts.push((read, ticks.period_us));
         }
-        if let Some(start) = start {
-            let most = (shortest / SPREAD).min(SPREAD_MAX_US);
-            due.late_us = latest.since(start);
-            if is_one_start && now.since(start) <= most {
-                due.at = start;
-            }
+        let Some(start) = starts.iter().map(|(read, _)| *read).max() else { return due };
+        let periods = starts.iter().filter(|(read, _)| *read == start).map(|(_, period)| *period);
+        let most = (periods.min().unwrap_or_default() / SPREAD).min(SPREAD_MAX_US);
+        due.late_us = latest.since(start);
+        if now.since(start) <= most {
+            due.at = start;
+            let mut reads = starts.iter().map(|(read, _)| *read == start);
+            let ticks = &mut self.ticks;
+            due.places.retain(|(place, missed)| {
+                let is_on_time = reads.next().unwrap_or_default();
+                if let Some(Some(ticks)) = ticks.get_mut(*place).filter(|_| !is_on_time) {
+                    ticks.missed = missed.saturating_add(1);
+                }
+                is_on_time
+            });
         }
         due
     }
@@ -174,11 +188,12 @@ mod tests {
         let now = at(7 * SECOND + 1);
         schedule.set(&[(None, Some(one)), (None, None), (Some(1), Some(five))], now);
         let due = schedule.take(at(8 * SECOND));
-        assert_eq!(due.places, [(0, 0), (2, 0)], "the tick of 5 s is read, late");
+        assert_eq!((due.places, due.at), (vec![(0, 0)], at(8 * SECOND)), "that of 5 s is missed");
+        assert_eq!(schedule.take(at(10 * SECOND)).places, [(0, 1), (2, 1)]);
         // Another period restarts the ticks.
         schedule
-            .set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(9 * SECOND));
-        assert_eq!(schedule.take(at(9 * SECOND)).places, [(1, 0), (2, 0)]);
+            .set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(11 * SECOND));
+        assert_eq!(schedule.take(at(11 * SECOND)).places, [(1, 0), (2, 0)]);
     }
 
     #[test]

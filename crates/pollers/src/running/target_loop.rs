@@ -293,6 +293,8 @@ impl TargetLoop {
         let mut exchange = Exchange::new(taken.at, due.len());
         exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
         let begun = Instant::now();
+        let next_us = self.schedule.next_tick().since(wall());
+        exchange.next_tick = Duration::from_micros(u64::try_from(next_us).unwrap_or(0));
         if let Some(rejection) = self.rejections.holding(wall()) {
             let is_held = |nth: &usize| {
                 places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))

@@ -21,7 +21,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::ValueRule;
 use jobs::RegistryError;
-use model::{JobEvent, Origin, Timestamp};
+use model::{DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{DeferReason, Incoming, Outcome};
@@ -96,6 +96,13 @@ pub(crate) async fn batches(
     for origin in progress.origins.iter().filter(|origin| origin.as_run().is_none()) {
         let news = app.agents.met(origin, &reported, received);
         stops.extend(news.map(|stopped| (origin.clone(), stopped)));
+    }
+    for (origin, _) in stops.iter().filter(|(_, is_stopped)| *is_stopped) {
+        let poller = origin.as_poller_group().and_then(|name| DeviceId::new(name).ok());
+        // The errors in its files concern nobody any more.
+        if let Some(poller) = poller {
+            app.engine.entry_errors().report(&poller, Some(api::EntryErrors::default()), received);
+        }
     }
     if !stops.is_empty() {
         let note = move |app: &App| app.registry.note_stops(&stops, received);

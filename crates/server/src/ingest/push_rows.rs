@@ -168,12 +168,13 @@ impl RowReader {
         let labels = labels.as_deref().map_or_else(|| Ok(Labels::default()), Labels::from_json);
         let labels = labels.and_then(Labels::must_be_printable);
         let labels = labels.map_err(|error| invalid("22023", error.to_string()))?;
-        let own = |(key, _): &(String, &str)| key.starts_with('_');
+        // A blank, or another sign that looks like `_`, must not hide it.
+        let own = |(key, _): &(String, &str)| !key.starts_with(char::is_alphanumeric);
         if self.is_user
             && let Some((key, _)) = labels.members().iter().find(|member| own(member))
         {
             return Err(HttpError::forbidden(format!(
-                "users set no label that begins with `_`, such as `{key}`"
+                "labels of users begin with a letter or a digit, not as `{key}`"
             )));
         }
         Ok(PushRow {

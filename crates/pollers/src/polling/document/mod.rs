@@ -7,7 +7,7 @@ mod lenient_json;
 mod redfish_session;
 
 use super::http::{Authorization, Call, Client, Received};
-use super::poller::{Exchange, Poller, Running};
+use super::poller::{Exchange, Poller, Running, Turns, still_silent, waits_for_turn};
 use super::reading::Failure;
 use super::values::of_json;
 use crate::descriptions::{Description, Target, TlsVerification};
@@ -17,11 +17,11 @@ use model::Labels;
 use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
-use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -44,7 +44,7 @@ pub(super) struct Documents {
     /// Its Redfish sessions, one for each way in which certificates are verified.
     sessions: Vec<(TlsVerification, SharedSession)>,
     /// The documents that reject the user or did not answer: they are requested after the others.
-    failing: BTreeSet<String>,
+    paths: Turns<String>,
 }
 
 type SharedSession = Arc<Mutex<RedfishSession>>;
@@ -54,6 +54,8 @@ type SharedSession = Arc<Mutex<RedfishSession>>;
 enum FetchError {
     /// The user or the password is rejected, or may be. Another attempt may lock the account.
     User(Failure),
+    /// It is silent again.
+    Silent,
     /// Any other reason.
     Document(Failure),
 }
@@ -70,7 +72,7 @@ type Wanted<'a> = ((&'a str, &'a TlsVerification), Vec<usize>);
 impl Documents {
     pub(super) fn new(target: &Arc<Target>, host: Arc<Semaphore>) -> Self {
         let (clients, sessions) = (Vec::new(), Vec::new());
-        Self { clients, target: Arc::clone(target), host, sessions, failing: BTreeSet::new() }
+        Self { clients, target: Arc::clone(target), host, sessions, paths: Turns::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -83,15 +85,21 @@ impl Documents {
             let at_once = if self.target.is_tls { AT_ONCE_TLS } else { AT_ONCE };
             while running.is_empty() || is_accepted && running.len() < at_once {
                 let Ok(permit) = self.permit(running.is_empty()) else { break };
-                let Some((nth, ((path, tls), _))) = next.next() else { break };
+                let Some((nth, ((path, tls), places))) = next.next() else { break };
+                if exchange.is_over_for(self.paths.place(*path)) {
+                    places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                    continue;
+                }
                 // The exchange may end before the response, by its timeout.
-                self.failing.insert((*path).to_owned());
+                let until = exchange.deadline(self.paths.begin((*path).to_owned()));
                 let client = self.clients.pop().unwrap_or_else(|| Client::new(&self.target));
                 let session = self.session(path, tls);
                 let request = (Arc::clone(&self.target), (*tls).clone(), (*path).to_owned());
                 running.spawn(async move {
                     let _permit = permit;
-                    (nth, fetch(client, session, request).await)
+                    let silent = Client::new(&request.0);
+                    let fetched = timeout_at(until, fetch(client, session, request)).await;
+                    (nth, fetched.unwrap_or_else(|_| (silent, Err(FetchError::Silent))))
                 });
             }
             let (nth, (client, fetched)) = match running.join_next().await {
@@ -104,11 +112,15 @@ impl Documents {
             let Some(((path, _), places)) = documents.get(nth) else { continue };
             let fetched = match fetched {
                 Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
+                Err(FetchError::Silent) => {
+                    places.iter().for_each(|place| exchange.fail(*place, still_silent()));
+                    continue;
+                }
                 Err(FetchError::Document(failure)) => Err(failure),
                 Ok(document) => Ok(document),
             };
             is_accepted |= fetched.is_ok();
-            self.failing.remove(*path);
+            self.paths.answered(*path);
             add(places, &fetched, due, exchange);
         }
     }
@@ -125,7 +137,7 @@ impl Documents {
                 }
             }
         }
-        documents.sort_by_key(|((path, _), _)| self.failing.contains(*path));
+        documents.sort_by_key(|((path, _), _)| self.paths.place(*path));
         documents
     }
 

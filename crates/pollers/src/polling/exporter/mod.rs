@@ -5,14 +5,15 @@ use crate::descriptions::{ALIAS, Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::polling::http::{Call, Client};
-use crate::polling::poller::{Exchange, Poller, Running};
+use crate::polling::poller::{Exchange, Poller, Running, Turns, still_silent, waits_for_turn};
 use crate::polling::reading::{Failure, Reading};
 use crate::polling::values::instant;
 use crate::protocols::{PrometheusRequest, Request};
 use hyper::StatusCode;
 use model::{Metric, Timestamp, Unit, printable};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use tokio::time::timeout_at;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -51,7 +52,7 @@ pub(super) struct Exporter {
     /// Whether requests name a user.
     has_user: bool,
     /// The paths that reject the user or did not answer: they are requested after the others.
-    failing: BTreeSet<String>,
+    paths: Turns<String>,
 }
 
 /// Why an exposition is not read.
@@ -71,7 +72,7 @@ impl From<Failure> for ScrapeError {
 impl Exporter {
     pub(super) fn new(target: &Arc<Target>) -> Self {
         let (client, has_user) = (Client::new(target), target.user.is_some());
-        Self { client, has_user, failing: BTreeSet::new() }
+        Self { client, has_user, paths: Turns::new() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
@@ -96,13 +97,21 @@ impl Exporter {
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
         let mut expositions = expositions(exchange.open(due));
-        expositions.sort_by_key(|(_, requests)| self.failing.contains(path(requests)));
+        expositions.sort_by_key(|(_, requests)| self.paths.place(path(requests)));
         for (places, requests) in expositions {
+            let path = path(&requests);
+            if exchange.is_over_for(self.paths.place(path)) {
+                places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                continue;
+            }
             // The exchange may end here, by its timeout.
-            self.failing.insert(path(&requests).to_owned());
-            let scraped = self.scrape(&requests, exchange.at).await;
+            let until = exchange.deadline(self.paths.begin(path.to_owned()));
+            let Ok(scraped) = timeout_at(until, self.scrape(&requests, exchange.at)).await else {
+                places.iter().for_each(|place| exchange.fail(*place, still_silent()));
+                continue;
+            };
             if !matches!(scraped, Err(ScrapeError::User(_))) {
-                self.failing.remove(path(&requests));
+                self.paths.answered(path);
             }
             match scraped {
                 Ok(scrape) => {

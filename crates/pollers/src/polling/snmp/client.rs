@@ -228,7 +228,8 @@ impl Agent<'_> {
         match error.kind() {
             ErrorKind::Report | ErrorKind::Auth => Err(failure(&error)),
             ErrorKind::Timeout if matches!(responding.join_next().await, Some(Ok(true))) => {
-                Err(Failure::denied(NOT_DECRYPTED))
+                let is_plain = security.context.is_empty();
+                Err(Failure::denied(if is_plain { NOT_DECRYPTED } else { NO_CONTEXT }))
             }
             _ => Ok(()),
         }
@@ -313,6 +314,9 @@ fn request_error(error: &Error) -> RequestError {
 /// Only the encryption is wrong: the agent does respond to the user.
 const NOT_DECRYPTED: &str = "the agent responds, but not to encrypted requests of this user; \
                              `priv` or `privkey` is wrong";
+/// The same with a context, which the agent may not have.
+const NO_CONTEXT: &str = "the agent responds, but not to encrypted requests of this user in this context; `priv`, \
+                          `privkey` or `context` is wrong";
 /// Agents of version 1 and 2c do not respond to a wrong community.
 const NO_RESPONSE: &str = "no response; a wrong community has none, too";
 
