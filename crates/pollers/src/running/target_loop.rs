@@ -1,8 +1,9 @@
 //! The exchanges with one target, each at its instant.
 
 use super::demand::{Demand, Promotion};
+use super::limits::hash_file::delete_old;
 use super::limits::series_limit::SeriesLimit;
-use super::limits::stated_samples::{StatedSamples, delete_old};
+use super::limits::stated_samples::StatedSamples;
 use super::limits::text_limit::TextLimit;
 use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
@@ -31,6 +32,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 const SDR_FOLDER: &str = "sdr";
 /// The folder of the samples of exporters that state their instants.
 const STATED_FOLDER: &str = "stated";
+/// The folder of the texts of targets.
+const TEXTS_FOLDER: &str = "texts";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -44,6 +47,7 @@ pub(super) struct Shared {
     host_exchanges_max: usize,
     /// The folder of samples with stated instants.
     stated_folder: Option<PathBuf>,
+    texts_folder: Option<PathBuf>,
     /// Makes numbers of targets.
     hasher: RandomState,
 }
@@ -55,8 +59,9 @@ impl Shared {
         limits: &PollerSettings,
     ) -> Self {
         let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
-        let stated_folder = groups.folder().map(|folder| folder.join(STATED_FOLDER));
-        stated_folder.as_deref().inspect(|folder| delete_old(folder));
+        let folder = |name| groups.folder().map(|folder| folder.join(name));
+        let (stated_folder, texts_folder) = (folder(STATED_FOLDER), folder(TEXTS_FOLDER));
+        [&stated_folder, &texts_folder].into_iter().flatten().for_each(|folder| delete_old(folder));
         let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             common: Common::new(sdr_cache),
@@ -66,6 +71,7 @@ impl Shared {
             hosts: Mutex::default(),
             host_exchanges_max: limit(limits.host_exchanges_max),
             stated_folder,
+            texts_folder,
             hasher: RandomState::new(),
         }
     }
@@ -311,7 +317,8 @@ impl TargetLoop {
         let took = begun.elapsed().as_secs_f64();
         let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
         let has_answered = failed.len() < due.len();
-        let moved = self.texts.apply(&mut exchange.readings, exchange.at);
+        let file = (self.shared.texts_folder.as_deref(), &*self.target);
+        let moved = self.texts.apply(&mut exchange.readings, exchange.at, file).await;
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
             let Shared { groups, hasher, .. } = &*self.shared;
@@ -350,6 +357,7 @@ impl TargetLoop {
             self.set_complete(false);
         }
         self.stated.write().await;
+        self.texts.write((self.shared.texts_folder.as_deref(), &self.target)).await;
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
     }
 }
