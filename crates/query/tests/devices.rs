@@ -321,9 +321,9 @@ fn a_device_that_its_poller_does_not_poll_any_more_has_ended() {
     let ended = TestSeries { device: "sw-1", metric, unit, labels, samples, ..Default::default() };
     lab.put_from(GROUP, 7200.0, &[ended]);
     let list = |second| list(&lab, &DeviceFilter::default(), &of(Reader::Everything, second));
-    let why = "its poller does not poll it any more: its entries are removed, or not promoted";
-    assert_eq!(states(&list(7200.0))[3], ("sw-1", "ended", why));
-    // It is described again.
+    assert_eq!(states(&list(7200.0))[3].1, "ended");
+    let summary = lab.engine(Settings::default()).poll_summary(at(7210.0)).unwrap();
+    assert!(summary.pollers.iter().any(|one| one.name == "one" && !one.is_silent), "15 s");
     polls(&lab, (GROUP, 7201.0), "sw-1", 7201.0, None);
     assert_eq!(states(&list(7202.0))[3], ("sw-1", "alive", ""));
 }

@@ -405,11 +405,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let device = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 12];
-            stream.read_exact(&mut request).await.unwrap();
-            assert_eq!(request[2..], [0, 0, 0, 6, 9, 4, 0, 2, 0, 1]);
-            stream.write_all(&[&request[..2], response].concat()).await.unwrap();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 12];
+                stream.read_exact(&mut request).await.unwrap();
+                assert_eq!(request[2..], [0, 0, 0, 6, 9, 4, 0, 2, 0, 1]);
+                stream.write_all(&[&request[..2], response].concat()).await.unwrap();
+            }
         });
         let text = format!(
             "{{name: a, device_id: m, url: 'modbus://127.0.0.1:{port}/9/2/be_be_u16?table=input'}}"
@@ -417,19 +419,20 @@ mod tests {
         let all = crate::descriptions::entries_of(&text);
         let (due, mut exchange) = (all.iter().collect::<Vec<_>>(), Exchange::new(Timestamp(0), 1));
         Modbus::new(&all[0].target).exchange(&due, &mut exchange).await;
-        device.await.unwrap();
+        device.abort();
         let values = exchange.readings.iter().map(|one| one.value.to_string());
         values.chain(exchange.failures.iter().map(|(_, one)| one.to_string())).collect()
     }
 
-    /// A gateway whose unit 2 closes the connection.
+    /// A gateway whose unit 2 closes the connection, and whose unit 3 sends its response twice.
     async fn gateway(listener: TcpListener) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 12];
             while stream.read_exact(&mut request).await.is_ok() && request[6] != 2 {
                 let response = [&request[..2], &[0, 0, 0, 5, request[6], 3, 2, 0, request[6]]];
-                stream.write_all(&response.concat()).await.unwrap();
+                let times = if request[6] == 3 { 2 } else { 1 };
+                stream.write_all(&response.concat().repeat(times)).await.unwrap();
             }
         }
     }

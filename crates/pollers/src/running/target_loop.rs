@@ -2,8 +2,9 @@
 
 use super::demand::{Demand, Promotion};
 use super::limits::exchange_limit::ExchangeLimit;
+use super::limits::hash_file::delete_old;
 use super::limits::series_limit::SeriesLimit;
-use super::limits::stated_samples::{StatedSamples, delete_old};
+use super::limits::stated_samples::StatedSamples;
 use super::limits::text_limit::TextLimit;
 use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
@@ -32,6 +33,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 const SDR_FOLDER: &str = "sdr";
 /// The folder of the samples of exporters that state their instants.
 const STATED_FOLDER: &str = "stated";
+/// The folder of the texts of targets.
+const TEXTS_FOLDER: &str = "texts";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -43,6 +46,7 @@ pub(super) struct Shared {
     exchanges: ExchangeLimit,
     /// The folder of samples with stated instants.
     stated_folder: Option<PathBuf>,
+    texts_folder: Option<PathBuf>,
     /// Makes numbers of targets.
     hasher: RandomState,
 }
@@ -54,14 +58,16 @@ impl Shared {
         limits: &PollerSettings,
     ) -> Self {
         let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
-        let stated_folder = groups.folder().map(|folder| folder.join(STATED_FOLDER));
-        stated_folder.as_deref().inspect(|folder| delete_old(folder));
+        let folder = |name| groups.folder().map(|folder| folder.join(name));
+        let (stated_folder, texts_folder) = (folder(STATED_FOLDER), folder(TEXTS_FOLDER));
+        [&stated_folder, &texts_folder].into_iter().flatten().for_each(|folder| delete_old(folder));
         Self {
             common: Common::new(sdr_cache, limits.host_exchanges_max),
             groups,
             demand,
             exchanges: ExchangeLimit::new(limits.exchanges_max),
             stated_folder,
+            texts_folder,
             hasher: RandomState::new(),
         }
     }
@@ -309,7 +315,8 @@ impl TargetLoop {
         let took = begun.elapsed().as_secs_f64();
         let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
         let has_answered = failed.len() < due.len();
-        let moved = self.texts.apply(&mut exchange.readings, exchange.at);
+        let file = (self.shared.texts_folder.as_deref(), &*self.target);
+        let moved = self.texts.apply(&mut exchange.readings, exchange.at, file).await;
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
             let Shared { groups, hasher, .. } = &*self.shared;
@@ -348,6 +355,7 @@ impl TargetLoop {
             self.set_complete(false);
         }
         self.stated.write().await;
+        self.texts.write((self.shared.texts_folder.as_deref(), &self.target)).await;
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
     }
 }

@@ -65,7 +65,8 @@ impl QueryEngine {
             let Some(by) = senders.of.get(&device) else { continue };
             for poll in targets.into_values() {
                 let (state, _) = senders.judge(&poll, by, now);
-                if let Some(poller) = by.poller() {
+                // One that has ended has no period to wait for.
+                if let Some(poller) = by.poller().filter(|_| state != DeviceState::Ended) {
                     let least = patience_us.entry(poller).or_insert(i64::MAX);
                     *least = poll.patience_us().min(*least);
                 }

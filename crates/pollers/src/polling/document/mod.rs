@@ -344,8 +344,10 @@ mod tests {
             }
         }
         let no = |place| format!("{place}: no complete answer within 350 ms");
-        assert_eq!(failures[..3], [vec![no(0), no(1)], vec![no(0)], vec![no(0)]]);
-        assert_eq!(failures[3..], [vec![no(0)], vec![no(0)], vec![no(0)]]);
+        let again = format!("0: {}", still_silent().what);
+        let again = || vec![again.clone()];
+        assert_eq!(failures[..3], [vec![no(0), no(1)], again(), again()]);
+        assert_eq!(failures[3..], [vec![no(0)], again(), again()]);
     }
 
     #[test]

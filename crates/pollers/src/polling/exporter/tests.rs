@@ -205,5 +205,5 @@ async fn a_wrong_password_is_sent_once_per_exchange_and_last() {
     assert_eq!(poll().await, (3, "/a".to_owned()));
     assert_eq!(poll().await, (3, "/b".to_owned()));
     assert_eq!(poll().await, (2, "/c/a".to_owned()));
-    assert_eq!(poll().await, (2, "/c/a".to_owned()));
+    assert_eq!(poll().await, (2, "/c/b".to_owned()), "in turn");
 }

@@ -1,26 +1,14 @@
 //! Samples whose instant the exporter states: each is stored once, however often the exporter shows it, also after a restart.
 
+use super::hash_file::{self, WRITE_EVERY_US, file_name, hash_of};
 use crate::descriptions::Target;
 use crate::polling::Reading;
-use delivery::replace_private;
-use model::{Timestamp, printable};
-use ring::digest::{SHA256, digest};
+use model::Timestamp;
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Samples beyond those of two exchanges after which the oldest are dropped.
 const SPARE: usize = 1024;
-/// Shortest time between two writes of a file. After a kill, samples of this time may be stored again.
-const WRITE_EVERY_US: i64 = 10 * Timestamp::SECOND;
-/// Age of files that are deleted: their targets are not polled any more.
-const AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Bytes of a hash.
-const HASH_BYTES: usize = size_of::<u64>();
-/// Bytes of a file: far more than the samples of some expositions.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The samples of one exporter that were stored, as hashes.
 #[derive(Debug, Default)]
@@ -53,8 +41,7 @@ impl StatedSamples {
         if !std::mem::replace(&mut self.is_read, true)
             && let Some(file) = self.file.clone()
         {
-            let read = tokio::task::spawn_blocking(move || read(&file)).await;
-            self.before = read.unwrap_or_default();
+            self.before = hash_file::read(file).await.into_iter().collect();
         }
         self.most = self.most.max(count);
         if self.known.len() > 2 * self.most + SPARE {
@@ -68,11 +55,8 @@ impl StatedSamples {
     }
 
     fn is_new(&mut self, one: &Reading) -> bool {
-        // The same in each start: files contain it.
-        let mut hasher = DefaultHasher::new();
-        (&one.device, &one.metric, one.labels.as_str(), one.at.0, one.value.to_bits())
-            .hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash =
+            hash_of((&one.device, &one.metric, one.labels.as_str(), one.at.0, one.value.to_bits()));
         let is_new = self.known.insert(hash) && !self.before.contains(&hash);
         self.has_changed |= is_new;
         is_new
@@ -82,55 +66,9 @@ impl StatedSamples {
     pub(crate) async fn write(&mut self) {
         let Some(file) = self.file.clone().filter(|_| self.has_changed) else { return };
         self.has_changed = false;
-        let all = self.known.union(&self.before);
-        let bytes: Vec<u8> = all.flat_map(|hash| hash.to_le_bytes()).collect();
-        let shown = printable(&file.to_string_lossy()).into_owned();
-        let written = tokio::task::spawn_blocking(move || write(&file, &bytes)).await;
-        if let Ok(Err(error)) = written {
-            log::warn!("cannot write {shown}: {error}; a restart stores its samples again");
-        }
+        let all = self.known.union(&self.before).copied().collect();
+        hash_file::write(file, all, "a restart stores its samples again").await;
     }
-}
-
-/// Deletes the files in a folder that were not written for a long time.
-pub(crate) fn delete_old(folder: &Path) {
-    let is_old = |file: &std::fs::DirEntry| {
-        let modified = file.metadata().and_then(|data| data.modified());
-        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > AGE_MAX))
-    };
-    let Ok(files) = std::fs::read_dir(folder) else { return };
-    for file in files.flatten().filter(is_old) {
-        if let Err(error) = std::fs::remove_file(file.path()) {
-            log::warn!("cannot delete {}: {error}", printable(&file.path().to_string_lossy()));
-        }
-    }
-}
-
-fn file_name(target: &Target) -> String {
-    let user = target.user.as_ref().map_or("", |user| user.reveal());
-    let key = format!("{}\n{}\n{}\n{user}", target.is_tls, target.host, target.port);
-    let hash = digest(&SHA256, key.as_bytes());
-    hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn read(file: &Path) -> HashSet<u64> {
-    let found = match config::read_small(file, FILE_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return HashSet::new(),
-        Err(error) => {
-            log::warn!("cannot read {}: {error}", printable(&file.to_string_lossy()));
-            return HashSet::new();
-        }
-    };
-    let (hashes, _) = found.as_chunks::<HASH_BYTES>();
-    hashes.iter().map(|hash| u64::from_le_bytes(*hash)).collect()
-}
-
-fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        kernel::trust::make_own_folder(folder, 0o700)?;
-    }
-    replace_private(file, bytes)
 }
 
 #[cfg(test)]
