@@ -36,7 +36,7 @@ pub fn run(config: &PollerConfig, dir: &Path, only: Option<&NodeList>) -> Result
     kernel::heap::share();
     // Each exchange may have a connection.
     if let Err(error) = kernel::limits::raise_open_files() {
-        log::warn!("the limit of open files stays: {error}");
+        log::warn!("cannot raise the limit of open files: {error}");
     }
     let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {
