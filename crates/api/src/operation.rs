@@ -154,6 +154,24 @@ const STEP: Param = param(
 );
 const RATE: Param = param("rate", Form::Truth, "Counters as rates per second.");
 
+/// Parameters of rows in PostgREST's form, besides the conditions.
+const ROWS: &[Param] = &[
+    param(
+        "select",
+        Form::Text,
+        "Columns of the result: `[ALIAS:]COLUMN[->>LABEL][::TYPE]`, with commas between them. Default: all.",
+    ),
+    param(
+        "order",
+        Form::Text,
+        "Columns that determine the order: `COLUMN[.asc|.desc][.nullsfirst|.nullslast]`.",
+    ),
+    param("limit", Form::Text, "Largest number of rows."),
+    param("offset", Form::Text, "Number of rows to leave out."),
+    param("and", Form::Text, "Conditions that all hold: `(COLUMN.OPERATOR.VALUE,or(…))`."),
+    param("or", Form::Text, "Conditions of which one holds."),
+];
+
 const JOBS: &[Param] = &[
     param("state", Form::JobState, "Only jobs in this state."),
     param("cluster", Form::Cluster, "Only jobs of this cluster."),
@@ -303,6 +321,11 @@ operations! {
     PostAvailableMetrics Post "/rpc/available_metrics" {
         params: AVAILABLE, body: Body::Params,
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+    }
+    /// Rows of a table of SQL, in PostgREST's form: a parameter `COLUMN=OPERATOR.VALUE` for each condition.
+    RestTable Get "/rest/{name}" {
+        params: ROWS, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<serde_json::Map<String, serde_json::Value>>>()),
+        more: &[206, 404, 406, 416],
     }
     /// This document.
     OpenApi Get "/api/v1/openapi.json" { access: Access::Anyone, answer: ResponseBody::Document }

@@ -32,6 +32,7 @@ pub use engine::concurrency_limit::{ConcurrencyLimit, NoPermit, Permit};
 pub use engine::query_engine::{
     Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
 };
+pub use lists::available::AvailableFilter;
 pub use lists::devices::DeviceFilter;
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};

@@ -6,6 +6,7 @@
 //! - `explain`: origin of a series. `disagreements`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
+pub(crate) mod available;
 pub(crate) mod devices;
 pub(crate) mod disagreements;
 pub(crate) mod end_silent_jobs;

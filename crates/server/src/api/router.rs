@@ -7,7 +7,7 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
-use crate::queries::{kwollect_routes, node_routes, series_routes, sql_routes};
+use crate::queries::{kwollect_routes, node_routes, rest_routes, series_routes, sql_routes};
 use crate::web::{files, metrics, openapi};
 use api::{Access, Operation};
 use axum::Router;
@@ -62,6 +62,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
             on(method, kwollect_routes::available_metrics)
         }
+        Operation::RestTable => on(method, rest_routes::table),
         Operation::OpenApi => on(method, openapi::document),
         Operation::Ready => on(method, node_routes::ready),
         Operation::Health => on(method, node_routes::health),

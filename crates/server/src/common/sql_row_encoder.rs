@@ -11,12 +11,14 @@ use sql::arrow::datatypes::{
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Zone};
+use sql::{Encode, Encoding, Zone};
 
 /// Writes the rows of a response: its beginning, its batches and its end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     format: Format,
+    /// The columns with JSON that the response contains as it is.
+    embedded: Vec<bool>,
     /// Column names as JSON strings, each followed by a colon; only for JSON.
     keys: Vec<String>,
     first: bool,
@@ -35,8 +37,8 @@ enum Column<'a> {
 }
 
 /// Creates an encoder for SQL responses, and the bytes before its first row.
-pub(crate) fn encoder(format: Format, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
-    let (writer, begin) = Writer::new(format, schema);
+pub(crate) fn encoder(encoding: Encoding, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    let (writer, begin) = Writer::new(encoding, schema);
     (Box::new(writer), begin)
 }
 
@@ -55,7 +57,9 @@ impl Encode for Writer {
 
 impl Writer {
     /// Creates a writer, and the bytes before its first row.
-    pub(crate) fn new(format: Format, schema: &Schema) -> (Self, Vec<u8>) {
+    pub(crate) fn new(encoding: Encoding, schema: &Schema) -> (Self, Vec<u8>) {
+        let Encoding { format, like_postgrest } = encoding;
+        let embedded = schema.fields().iter().map(|field| like_postgrest && sql::is_json(field));
         let names: Vec<&str> = schema.fields().iter().map(|field| &**field.name()).collect();
         let mut begin = String::new();
         let mut keys = Vec::new();
@@ -72,7 +76,7 @@ impl Writer {
                 begin.push('\n');
             }
         }
-        (Self { format, keys, first: true }, begin.into_bytes())
+        (Self { format, embedded: embedded.collect(), keys, first: true }, begin.into_bytes())
     }
 
     fn text(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
@@ -100,7 +104,12 @@ impl Writer {
         for (i, (key, column)) in self.keys.iter().zip(columns).enumerate() {
             out.push_str(if i == 0 { "" } else { "," });
             out.push_str(key);
-            column.json(row, out)?;
+            let is_embedded = self.embedded.get(i).copied().unwrap_or(false);
+            if is_embedded && !column.is_null(row) {
+                out.push_str(&column.text(row)?);
+            } else {
+                column.json(row, out)?;
+            }
         }
         out.push('}');
         Ok(())
@@ -321,7 +330,7 @@ mod tests {
     }
 
     fn written(format: Format, batches: &[RecordBatch]) -> String {
-        let (mut writer, mut bytes) = Writer::new(format, &batch().schema());
+        let (mut writer, mut bytes) = Writer::new(format.into(), &batch().schema());
         for batch in batches {
             bytes.extend(writer.rows(batch).unwrap());
         }
@@ -349,8 +358,8 @@ mod tests {
             Some(vec![]),
         ]);
         let rows = RecordBatch::try_from_iter([("list", Arc::new(list) as ArrayRef)]).unwrap();
-        let text = |format| {
-            let (mut writer, _) = Writer::new(format, &rows.schema());
+        let text = |format: Format| {
+            let (mut writer, _) = Writer::new(format.into(), &rows.schema());
             String::from_utf8(writer.rows(&rows).unwrap()).unwrap()
         };
         let want = "{\"list\":[1,null]},\n {\"list\":null},\n {\"list\":[]}";
@@ -375,7 +384,7 @@ mod tests {
         let columns: [(&str, ArrayRef); 3] =
             [("=t", Arc::new(texts)), ("n", Arc::new(numbers)), ("d", Arc::new(parts))];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let (mut writer, mut bytes) = Writer::new(Format::Csv, &batch.schema());
+        let (mut writer, mut bytes) = Writer::new(Format::Csv.into(), &batch.schema());
         bytes.extend(writer.rows(&batch).unwrap());
         let want = "'=t,n,d\n'=1+1,-7,-1.50\na\u{fffd}[2J,7,0.01\n";
         assert_eq!(String::from_utf8(bytes).unwrap(), want);

@@ -74,6 +74,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
+        Operation::RestTable => ("metrics_by_device", body, NODES),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
         Operation::Nodes | Operation::Devices => (body, body, NODES),
