@@ -2,11 +2,12 @@
 
 usage: polls.py [exporters] [snmp] [beside] [devices] [outage] [insert]   (all of them without a word)
 
-Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS (60) of each load. `beside` needs
-PostgreSQL 15 and kwollector (`target/python`), and runs as root. Prints one line a load. The targets share the machine's processors.
+Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS_EACH (60) of each load. `beside` needs
+PostgreSQL 15, installs kwollector below target/bench, and runs as root. Prints one line a load. The targets share the machine's processors.
 """
 
 import concurrent.futures
+import datetime
 import http.client
 import json
 import os
@@ -23,14 +24,21 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILT = ROOT / "target" / os.environ.get("PROFILE", "release")
-PYTHON = ROOT / "target/python/bin"
+KWOLLECT = ROOT / "target/bench/kwollect"
 SECONDS = int(os.environ.get("SECONDS_EACH", "60"))
 HTTP, JSON, MODBUS, SNMP, SLOW, LYING, DEAD = 29100, 29101, 29102, 29161, 29103, 29104, 29105
+POSTGRESQL = pathlib.Path("/usr/lib/postgresql/15/bin")
 TABLE = "1.3.6.1.4.1.99999.1"
 
 
 def host(number, net=1):
     return f"127.{net}.{number // 250}.{number % 250 + 1}"
+
+
+def cpu(pid):
+    """Processor seconds of a process until now."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Program:
@@ -59,6 +67,13 @@ class Program:
         self.process.returncode = status
         return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
+    def peak_kib(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+
+    def cpu(self):
+        return cpu(self.process.pid)
+
     def slope(self):
         """Growth of memory over the second half, in MiB per minute."""
         half = self.rss_kib[len(self.rss_kib) // 2:]
@@ -72,7 +87,7 @@ class Site:
 
     def __init__(self, plan):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="polls-"))
-        self.files = self.dir / "metrics.d"
+        self.files, self.log = self.dir / "metrics.d", self.dir / "log"
         self.files.mkdir()
         self.env = {**os.environ, "XDG_STATE_HOME": str(self.dir), "XDG_RUNTIME_DIR": str(self.dir), "JOBMETER_POLLER_FILE": "/dev/null"}
         (self.dir / "plan").write_text(json.dumps(plan))
@@ -88,9 +103,10 @@ class Site:
         self.url = self.server.process.stdout.readline().split()[-1]
         self.port = self.url.rsplit(":", 1)[1]
 
-    def poll(self):
-        command = [BUILT / "jobmeter-poller", "poll", self.files, "--server", self.url, "--spool", self.dir / "spool", "--name", "bench"]
-        return Program(command, self.env)
+    def poll(self, *flags):
+        command = [BUILT / "jobmeter-poller", "poll", self.files, "--server", self.url, "--spool", self.dir / "spool", "--name", "bench", *flags]
+        with open(self.log, "w") as log:
+            return Program(command, self.env, stderr=log)
 
     def sql(self, query):
         command = [BUILT / "jobmeter", "sql", "--csv", "--server", self.url, query]
@@ -133,13 +149,16 @@ def report(what, rows, stored, took, used, program):
           f"{cpu / took * 100:.1f} % of a core, RSS {rss:.0f} MiB, {program.slope():+.2f} MiB a minute", flush=True)
 
 
+STORED = "SELECT count(*) FROM metrics WHERE (metric_id = 'prom_bench_value' OR metric_id LIKE 'port_bytes_%')"
+
+
 def load(what, site, per_answer, count_of):
     poller, begun = site.poll(), time.monotonic()
     time.sleep(SECONDS)
     used = poller.end()
     took = time.monotonic() - begun
     rows = site.counts()[count_of] * per_answer
-    stored = int(site.sql("SELECT count(*) FROM metrics WHERE metric_id = 'prom_bench_value' OR metric_id LIKE 'port_bytes_%'"))
+    stored = int(site.sql(STORED))
     report(what, rows, stored, took, used, poller)
     site.end()
 
@@ -163,82 +182,117 @@ def measure_snmp():
 
 def measure_beside():
     """Loads that kwollector sustains, in turn with it."""
-    exporter = ({"lines": 500, "http_port": HTTP}, lambda files: exporters(files, 100, 5000), 500, "scrapes", "100 exporters x 500 lines at 5 s")
+    if os.geteuid() != 0 or not POSTGRESQL.is_dir():
+        print(f"not measured beside kwollector: it needs root and {POSTGRESQL}", flush=True)
+        return
+    if not (KWOLLECT / "bin/kwollector").exists():
+        subprocess.run([sys.executable, "-m", "venv", KWOLLECT], check=True)
+        subprocess.run([KWOLLECT / "bin/pip", "install", "--quiet", "kwollect==1.3.1", "orjson"], check=True)
     oids = oids_of(150)
-    snmp = (snmp_plan(60, oids, 161), lambda files: agents(files, 60, oids, port=161), 1, "variables", "SNMP, 60 devices x 150 OIDs at 1 s")
-    for plan, describe, per_answer, count_of, what in (exporter, snmp):
+    loads = {"100 exporters x 500 lines at 5 s": ({"lines": 500, "http_port": HTTP}, lambda files: exporters(files, 100, 5000), 10_000),
+             "SNMP, 60 devices x 150 OIDs at 1 s": (snmp_plan(60, oids, 161), lambda files: agents(files, 60, oids, port=161), 9000)}
+    for what, (plan, describe, rows_per_second) in loads.items():
         for _ in range(int(os.environ.get("ROUNDS", "2"))):
-            site = Site(plan)
-            describe(site.files)
-            load(what, site, per_answer, count_of)
-            kwollector(plan, describe, per_answer, count_of, what)
+            for name, measure in (("poller", measure_poller), ("kwollector", measure_kwollector)):
+                site = Site(plan)
+                describe(site.files)
+                print(f"{name}, {what} ({rows_per_second} rows/s): {measure(site)}", flush=True)
+                site.end()
 
 
-def kwollector(plan, describe, per_answer, count_of, what):
-    site = Site(plan)
-    describe(site.files)
+def steady(program, stored_between):
+    """What a program stores and uses after a start of 20 s, in which kwollector reads its files."""
+    time.sleep(20)
+    before, begun = program.cpu(), time.time()
+    time.sleep(SECONDS)
+    seconds, ended = program.cpu() - before, time.time()
+    rss, (_, peak) = statistics.median(program.rss_kib[-20:]) / 1024, program.end()
+    stored = stored_between(begun, ended)
+    return (f"{stored / (ended - begun):.0f} rows/s stored; {seconds / stored * 1e6:.2f} µs CPU a row, {seconds / (ended - begun) * 100:.1f} % of a core, "
+            f"RSS {rss:.0f} MiB, greatest {peak:.0f} MiB")
+
+
+def measure_poller(site):
+    instant = lambda seconds: f"TIMESTAMP '{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat()}'"
+    return steady(site.poll(), lambda begun, ended: int(site.sql(f"{STORED} AND timestamp >= {instant(begun)} AND timestamp < {instant(ended)}")))
+
+
+def measure_kwollector(site):
     data, port = site.dir / "postgres", "29432"
-    bin_dir = pathlib.Path("/usr/lib/postgresql/15/bin")
     site.dir.chmod(0o755)
     data.mkdir()
     shutil.chown(data, "postgres")
     as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     run = lambda *command: subprocess.run([*as_postgres, *map(str, command)], check=True, capture_output=True, text=True, cwd="/").stdout
-    run(bin_dir / "initdb", "-D", data, "-A", "trust")
+    run(POSTGRESQL / "initdb", "-D", data, "-A", "trust")
     options = f"-p {port} -k {data} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB"
-    run(bin_dir / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
+    run(POSTGRESQL / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
     psql = lambda query: run("psql", "-h", data, "-p", port, "-Atc", query, "postgres").strip()
     try:
         psql("CREATE TABLE metrics (timestamp timestamptz, device_id text, metric_id text, value double precision, labels jsonb);"
              "CREATE TABLE promoted_metrics (device_id text, metric_id text)")
-        command = [PYTHON / "kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
-        program, begun = Program(command, {**site.env, "PGPORT": port}), time.monotonic()
-        time.sleep(SECONDS)
-        used = program.end()
-        took = time.monotonic() - begun
-        report(f"kwollector, {what}", site.counts()[count_of] * per_answer, int(psql("SELECT count(*) FROM metrics")), took, used, program)
+        command = [KWOLLECT / "bin/kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
+        program = Program(command, {**site.env, "PGPORT": port})
+        between = "SELECT count(*) FROM metrics WHERE timestamp >= to_timestamp({}) AND timestamp < to_timestamp({})"
+        return steady(program, lambda begun, ended: int(psql(between.format(begun, ended))))
     finally:
-        run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "stop")
-        site.end()
+        run(POSTGRESQL / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+def write_devices(files, oids, timeout):
+    """5 000 devices of mixed protocols with 10 values each at 5 s; of each tenth one is dead, slow or lying."""
+    for number in range(5000):
+        name, bad = f"device-{number}", number // 10 % 10 == 9
+        odd = (DEAD, SLOW, LYING)[number // 100 % 3]
+        at, every = host(number, 3), f"update_every: 5000, timeout: {timeout}"
+        kind = number % 5
+        if kind < 2:
+            lines = [f"- {{name: all, device_id: {name}, url: 'prometheus://{at}:{odd if bad else HTTP}/', {every}}}"]
+        elif kind == 2:
+            lines = [f"- {{name: value_{n}, device_id: {name}, url: 'http://{at}:{odd if bad else JSON}/#v{n}', {every}}}" for n in range(10)]
+        elif kind == 3:
+            lines = [f"- {{name: value_{n}, device_id: {name}, url: 'modbus://{at}:{odd if bad else MODBUS}/1/{n * 2}/be_be_f32', {every}}}" for n in range(10)]
+        else:
+            agent = host(number // 5 if not bad else 1500 + number, 2)
+            lines = [f"- {{name: value_{n}, device_id: {name}, url: 'snmp://public@{agent}:{SNMP}/{oid}', {every}}}" for n, oid in enumerate(oids)]
+        (files / name).write_text("\n".join(lines) + "\n")
+
+
+def reload(site, poller, timeout, oids):
+    """Writes all files and sends SIGHUP. Returns the seconds until the poller has read them, and the greatest RSS in MiB from then to 30 s later."""
+    write_devices(site.files, oids, timeout)
+    is_read = lambda line: "polls 5000 targets" in line
+    before = sum(map(is_read, site.log.read_text().splitlines()))
+    # The greatest RSS is counted again from now on.
+    pathlib.Path(f"/proc/{poller.process.pid}/clear_refs").write_text("5")
+    begun = datetime.datetime.now(datetime.timezone.utc)
+    poller.process.send_signal(signal.SIGHUP)
+    time.sleep(30)
+    lines = list(filter(is_read, site.log.read_text().splitlines()))
+    ended = datetime.datetime.fromisoformat(lines[before].split()[0])
+    return (ended - begun).total_seconds(), poller.peak_kib() / 1024
 
 
 def measure_devices():
-    """5 000 devices of mixed protocols with 10 values each at 5 s; of each tenth one is dead, slow or lying."""
     oids = oids_of(15)[:10]
     site = Site({"lines": 10, "http_port": HTTP, "json_port": JSON, "modbus_port": MODBUS, "slow_port": SLOW, "lying_port": LYING,
                  **snmp_plan(1500, oids, SNMP)})
-
-    def write():
-        for number in range(5000):
-            name, bad = f"device-{number}", number // 10 % 10 == 9
-            odd = (DEAD, SLOW, LYING)[number // 100 % 3]
-            at, every = host(number, 3), "update_every: 5000"
-            kind = number % 5
-            if kind < 2:
-                lines = [f"- {{name: all, device_id: {name}, url: 'prometheus://{at}:{odd if bad else HTTP}/', {every}}}"]
-            elif kind == 2:
-                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'http://{at}:{odd if bad else JSON}/#v{n}', {every}}}" for n in range(10)]
-            elif kind == 3:
-                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'modbus://{at}:{odd if bad else MODBUS}/1/{n * 2}/be_be_f32', {every}}}" for n in range(10)]
-            else:
-                agent = host(number // 5 if not bad else 1500 + number, 2)
-                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'snmp://public@{agent}:{SNMP}/{oid}', {every}}}" for n, oid in enumerate(oids)]
-            (site.files / name).write_text("\n".join(lines) + "\n")
-
-    write()
-    poller = site.poll()
+    write_devices(site.files, oids, 4999)
+    poller = site.poll("--log-level", "info")
     time.sleep(max(SECONDS, 60))
-    begun = time.time()
-    write()
-    time.sleep(30)
+    rss, peak = statistics.median(poller.rss_kib[-20:]) / 1024, poller.peak_kib() / 1024
+    slope, answering = poller.slope(), cpu(site.targets.pid)
+    same, changed = (reload(site, poller, timeout, oids) for timeout in (4999, 4998))
     used = poller.end()
     well = "NOT regexp_like(device_id, '9[0-9]$')"
     ticks = site.sql("SELECT min(n) || ' to ' || max(n) || ' of ' || count(*) FROM (SELECT device_id, count(*) AS n FROM metrics WHERE "
                      f"metric_id = 'poll_success' AND value = 1 AND {well} GROUP BY device_id)")
+    # From the device's own instant within the first tenth of the period to the begin of the exchange.
     late = site.sql(f"SELECT approx_percentile_cont(value, 0.5) || ' and ' || approx_percentile_cont(value, 0.99) || ', most ' || max(value) FROM metrics WHERE metric_id = 'poll_lateness_seconds' AND {well}")
     gaps = site.sql("SELECT count(*) FROM metrics WHERE metric_id = 'poll_success' AND value = 0 AND " + well)
     print(f"5000 devices: successful polls of each of the devices that work: {ticks}; failed polls of these {gaps}; lateness in s p50 and p99 {late}; "
-          f"poller {used[0]:.1f} s CPU, RSS {used[1]:.0f} MiB, {poller.slope():+.2f} MiB a minute; reload began {time.time() - begun:.0f} s before the end", flush=True)
+          f"poller {used[0]:.1f} s CPU, targets {answering:.1f} s until the first reload, RSS {rss:.0f} MiB, greatest {peak:.0f} MiB, {slope:+.2f} MiB a minute; all files read again in "
+          f"{same[0]:.2f} s unchanged (RSS at most {same[1]:.0f} MiB), {changed[0]:.2f} s with a change of each entry (RSS at most {changed[1]:.0f} MiB)", flush=True)
     site.end()
 
 

@@ -18,7 +18,7 @@ const THREE_PERIODS: Duration = Duration::from_secs(12);
 const SLACK: Duration = Duration::from_secs(3);
 
 /// Each device with its state and the reason.
-fn states(url: &str) -> Vec<(String, String, String)> {
+pub(crate) fn states(url: &str) -> Vec<(String, String, String)> {
     let (status, body) = get(url, "/api/v1/devices");
     assert_eq!(status, 200, "{body}");
     assert!(!body.contains("secret") && !body.contains("ann:"), "{body}");

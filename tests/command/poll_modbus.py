@@ -1,7 +1,8 @@
-"""A Modbus service on a free port, which it prints. Registers 0 to 99 of unit 1 hold known numbers."""
+"""A Modbus service on the port of its argument, or on a free one, which it prints. Registers 0 to 99 of unit 1 hold known numbers."""
 
 import asyncio
 import struct
+import sys
 
 from pymodbus.datastore import ModbusDeviceContext, ModbusSequentialDataBlock, ModbusServerContext
 from pymodbus.server import ModbusTcpServer
@@ -28,7 +29,7 @@ async def main():
     holding = ModbusSequentialDataBlock(1, HOLDING + [0] * (100 - len(HOLDING)))
     inputs = ModbusSequentialDataBlock(1, [1000 + n for n in range(100)])
     context = ModbusServerContext(devices=ModbusDeviceContext(hr=holding, ir=inputs), single=True)
-    server = ModbusTcpServer(context, address=("127.0.0.1", 0))
+    server = ModbusTcpServer(context, address=("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 0))
     serving = asyncio.create_task(server.serve_forever())
     while server.transport is None:
         await asyncio.sleep(0.01)

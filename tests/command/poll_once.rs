@@ -208,9 +208,10 @@ fn one_request_serves_all_paths_of_a_document_and_a_wrong_one_costs_no_other() {
     assert!(value(cleaned).unwrap().is_nan(), "no device acts on the terminal: {values:?}");
     assert_eq!(values.len(), 4, "null is no row: {values:?}");
     let lines: Vec<&str> = errors.lines().collect();
-    assert_eq!(lines.len(), 2, "{errors}");
-    assert!(lines[0].contains("the JSONPath matches nothing"), "{errors}");
-    assert!(lines[1].contains("leads to a list or an object"), "{errors}");
+    assert_eq!(lines.len(), 3, "{errors}");
+    assert!(lines[0].contains("the device has no reading: the value is null"), "{errors}");
+    assert!(lines[1].contains("the JSONPath matches nothing"), "{errors}");
+    assert!(lines[2].contains("leads to a list or an object"), "{errors}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ export class DevicePage {
     const fact = (/** @type {string} */ name, /** @type {string|null} */ value, mood = '') => (value === null ? null
       : h('span', { class: `fact ${mood}` }, h('span', { class: 'muted' }, `${name} `), value));
     return h('p', { class: 'facts target' },
-      fact('State', one.reason === null ? one.state : `${one.state}: ${one.reason}`, one.state === 'alive' ? '' : 'warn'),
+      fact('State', one.reason === null ? one.state : `${one.state}: ${one.reason}`, ['alive', 'ended'].includes(one.state) ? '' : 'warn'),
       fact('Address', one.address),
       fact('Poller', one.poller),
       fact('Period', one.period_seconds === null ? null : duration(one.period_seconds)),

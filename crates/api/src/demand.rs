@@ -102,6 +102,10 @@ pub struct SetChange {
     #[serde(default)]
     #[schemars(required)]
     pub shortened: Vec<SetShortened>,
+    /// Devices of pollers to which a later change applies instead; 100 at most.
+    #[serde(default)]
+    #[schemars(required)]
+    pub superseded: Vec<SetSuperseded>,
 }
 
 /// The settings of one source in a change. `null`: the change does not set it.
@@ -139,6 +143,19 @@ pub struct SetShortened {
     pub until: f64,
     /// The node's limit.
     pub reason: String,
+}
+
+/// A device of a poller to which a later change applies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetSuperseded {
+    /// The device.
+    pub device: String,
+    /// The source.
+    pub source: String,
+    /// The ID of the change that applies.
+    pub by: i64,
+    /// The poller that applies it, if several read the device.
+    pub poller: Option<String>,
 }
 
 /// A setting that a node, or the poller of a device, rejects.
@@ -367,10 +384,12 @@ pub struct PollerPromotion {
 }
 
 /// A flush of the latest samples of a wattmeter's ports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerFlush {
     /// The ID of the flush.
     pub id: i64,
+    /// When it was requested, in seconds since 1970. A feed that began later ignores it.
+    pub made: f64,
     /// The ports, or the nodes that they feed, of the requested names.
     pub names: Vec<String>,
 }
@@ -386,6 +405,9 @@ pub struct PollerPeriod {
     pub period_seconds: f64,
     /// Until when it holds. The answer to a request one hour later extends a change that lasts longer than 12 hours.
     pub until: f64,
+    /// The end of the change. A poller compares it with its own limit.
+    #[serde(default)]
+    pub end: Option<f64>,
     /// The names, of those requested.
     pub names: Vec<String>,
 }

@@ -26,7 +26,8 @@ pub use access::{
 pub use demand::{
     ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerFlush, PollerPeriod,
     PollerPromotion, PollerPromotions, PollerRejection, PollerRequest, Promote, Promoted,
-    PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
+    PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, SetSuperseded,
+    WORD,
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use job_report::{
@@ -34,8 +35,9 @@ pub use job_report::{
     Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    Device, DeviceState, Gap, Health, MetricInfo, Node, POLLED_PROTOCOLS, Problem, Ready,
-    RestrictedSource, Scheduler, SchedulerState, SettingRejection, SourceError,
+    Device, DeviceState, FED_PROTOCOL, ForgottenPoller, Gap, Health, MetricInfo, Node,
+    POLLED_PROTOCOLS, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,
+    SettingRejection, SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};

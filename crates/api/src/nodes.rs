@@ -94,14 +94,16 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
-    /// The latest poll returned a value.
+    /// The latest poll returned a value. Of a port of a wattmeter: it has a value of the last minute of lines.
     Alive,
-    /// The latest poll returned none.
+    /// The latest poll returned none; the port has no such value.
     Failing,
-    /// The poller is silent, or does not poll the device any more.
+    /// The poller or feed is silent, or does not poll the device any more.
     Unknown,
     /// No poller reads the device: its values come from another program.
     Unpolled,
+    /// The poller or feed has ended: it was stopped, or the input of the feed ended.
+    Ended,
 }
 
 impl DeviceState {
@@ -112,6 +114,7 @@ impl DeviceState {
             Self::Failing => "failing",
             Self::Unknown => "unknown",
             Self::Unpolled => "unpolled",
+            Self::Ended => "ended",
         }
     }
 }
@@ -119,18 +122,22 @@ impl DeviceState {
 /// The protocols by which pollers read devices: values of `protocol`.
 pub const POLLED_PROTOCOLS: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "modbus"];
 
+/// The `protocol` of what feeds of wattmeters read.
+pub const FED_PROTOCOL: &str = "wattmetre";
+
 /// An element of `GET /api/v1/devices`: a device that is no node, by one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     /// Its name.
     pub device: String,
-    /// The poller that reads it.
+    /// The poller or feed that reads it.
     pub poller: Option<String>,
-    /// Protocol of the poller's requests.
+    /// Protocol of the poller's requests; `wattmetre`: a feed reads its lines.
     pub protocol: Option<String>,
-    /// Scheme, host and port of the target that the poller requests, without user and password.
+    /// Scheme, host and port of the target that the poller requests, without user and password; `null` for a feed, which
+    /// reads its standard input.
     pub address: Option<String>,
-    /// Seconds between two polls by the description files: the shortest of its metrics.
+    /// Seconds between two polls: the shortest of its metrics, or that of a change while it holds.
     pub period_seconds: Option<f64>,
     /// Its state.
     pub state: DeviceState,
@@ -140,6 +147,17 @@ pub struct Device {
     pub last_good: Option<f64>,
     /// The nodes that it feeds: values with the label `_device_alias`. Only those that the caller may see.
     pub aliases: Vec<String>,
+}
+
+/// Answer to `DELETE /api/v1/pollers/{poller}`: the removed poller or feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ForgottenPoller {
+    /// Its name.
+    pub poller: String,
+    /// Whether it had reported its end; else it was silent.
+    pub ended: bool,
+    /// Time of receipt of its latest batch.
+    pub last_seen: f64,
 }
 
 /// The state of a scheduler's poller.

@@ -26,6 +26,12 @@ pub enum Form {
     Metrics,
     /// The name of a device.
     Device,
+    /// The name of a table of SQL.
+    Table,
+    /// A number of rows.
+    Rows,
+    /// Conditions of rows: a parameter `COLUMN=OPERATOR.VALUE` for each.
+    Conditions,
     /// The name of a cluster.
     Cluster,
     /// The same; the empty text stands for none.
@@ -97,6 +103,7 @@ pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
 pub(crate) const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
 pub(crate) const METRIC_LENGTH_MAX: u32 = 200;
+const TABLE: &str = "^[a-z_]{1,63}$";
 const CLUSTER_OR_EMPTY: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const PLACE: &str =
@@ -125,6 +132,9 @@ impl Param {
             }
             Form::Texts | Form::Devices | Form::Metrics => {
                 json!({"style": "form", "explode": false, "schema": self.form.schema()})
+            }
+            Form::Conditions => {
+                json!({"style": "form", "explode": true, "schema": self.form.schema()})
             }
             _ => json!({"schema": self.form.schema()}),
         };
@@ -191,6 +201,11 @@ impl Form {
                 json!({"type": "array", "items": name})
             }
             Self::Device => named(DEVICE),
+            Self::Table => json!({"type": "string", "pattern": TABLE}),
+            Self::Rows => json!({"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}),
+            Self::Conditions => {
+                json!({"type": "object", "additionalProperties": {"type": "string"}})
+            }
             Self::Cluster => named(CLUSTER),
             Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
             Self::Job => json!({"type": "string", "pattern": JOB}),
@@ -277,6 +292,9 @@ impl Form {
             | Self::Account
             | Self::Step
             | Self::Count
+            | Self::Table
+            | Self::Rows
+            | Self::Conditions
             | Self::Entries(_)
             | Self::Number
             | Self::JobState => self.schema(),

@@ -129,6 +129,11 @@ pub struct Sender {
     pub origin: String,
     /// When the server received its latest batch, by the server's clock.
     pub last_seen: f64,
+    /// Samples of all its devices that the server rejected.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub samples_rejected: u64,
 }
 
 /// Header of an answer to [`SqlQuery`]: the positions of its time columns, from 0, with commas between them.

@@ -14,7 +14,7 @@ mod settings;
 pub use demand::{
     ActiveRequests, Change, Decision, DemandError, DemandLimits, DemandStore, FLUSH_LISTED_US,
     Flush, FromJobs, Mark, MarkKind, NewChange, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion,
-    PromotionOrigin, Quota, Rule, Wanted, wanted,
+    PromotionOrigin, Quota, Rule, Wanted, check_demand, wanted,
 };
 pub use rules::expression::check as check_expression;
 pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};
@@ -22,5 +22,7 @@ pub use rules::rules_file::{RuleError, Rules, read as read_rules};
 pub use rules::value_rule::{Threshold, ValueRule};
 pub use settings::agent_config::{AgentConfig, AgentConfigError};
 pub use settings::node_settings_cache::{Active, NodeSettingsCache};
-pub use settings::poller_periods::{NamedPeriod, concerns_agents, polled_periods};
+pub use settings::poller_periods::{
+    NamedPeriod, PERIODS_OF_DEVICE_MAX, PeriodChanges, concerns_agents, polled_periods,
+};
 pub use settings::poller_promotions::NamedPromotions;

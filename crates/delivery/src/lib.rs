@@ -21,7 +21,7 @@ pub use common::boot::draw_boot;
 pub use common::clock::{Clock, GivenClock, MachineClock, process_cpu_us, wall};
 pub use common::counters::Counters;
 pub use common::error::DeliveryError;
-pub use common::files::{crc32c, write_private};
+pub use common::files::{crc32c, replace_private, write_private};
 pub use common::threads::or_end;
 pub use connection::connect::Settings;
 pub use connection::endpoints::{environment, knock, requested_server, spool_dir, stale_record};

@@ -67,19 +67,16 @@ pub(crate) fn command() -> Command {
 
 /// Adds the settings of pollers that are no flags of every command.
 fn with_poller_settings(command: Command) -> Command {
-    let (common, settings) = (config::client_settings(), config::poller_settings());
-    let further = |command: Command, has_all: bool| {
-        let is_further = |setting: &&config::Setting| {
-            // A feed has the name of its meter, and no targets.
-            (has_all || !config::is_of_polling(setting))
-                && common.iter().all(|one| one.key != setting.key)
-        };
+    let common = config::client_settings();
+    let further = |command: Command, settings: &[config::Setting]| {
+        let is_further =
+            |setting: &&config::Setting| common.iter().all(|one| one.key != setting.key);
         let flags: Vec<Arg> = config::setting_flags(settings.iter().filter(is_further)).collect();
         command.args(flags)
     };
     command
-        .mut_subcommand("poll", |poll| further(poll, true))
-        .mut_subcommand("feed", |feed| further(feed, false))
+        .mut_subcommand("poll", |poll| further(poll, &config::poller_settings()))
+        .mut_subcommand("feed", |feed| further(feed, &config::feed_settings()))
 }
 
 /// Flags of every command: the settings of [`config::client_settings`], `--config` and `-v`.

@@ -2,7 +2,7 @@
 
 use crate::common::indexes;
 use crate::common::write_budget::WriteBudgets;
-use crate::nodes::{forgotten_nodes, rule_latches, stopped};
+use crate::nodes::{forgotten_nodes, forgotten_pollers, rule_latches, stopped};
 use crate::people::{accounts, names, push_keys, user_tokens};
 use crate::presence::verified_presence;
 use crate::runs::{oom_kills, strays, visit_shares};
@@ -253,7 +253,9 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
         create(&mut db).map_err(failed)?;
     }
     // Files of this version from before these tables get them now.
-    db.execute_batch(push_keys::TABLES).map_err(failed)?;
+    for tables in [push_keys::TABLES, forgotten_pollers::TABLES] {
+        db.execute_batch(tables).map_err(failed)?;
+    }
     Ok(db)
 }
 

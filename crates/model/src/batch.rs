@@ -86,6 +86,20 @@ pub struct Batch {
     pub jobs: Vec<JobEvent>,
 }
 
+/// The instants of the samples of polls in a batch of a poller ([`Metric::is_of_polls`]): those of its own clock. Devices may
+/// report other samples with any instant.
+pub fn poll_instants<'a>(
+    ticks: &'a [Tick],
+    index: &'a [u32],
+    is_of_polls: impl Fn(u32) -> bool + 'a,
+) -> impl Iterator<Item = Timestamp> + 'a {
+    let mut rest = index.iter();
+    ticks.iter().filter_map(move |tick| {
+        let places: Vec<u32> = rest.by_ref().take(tick.samples as usize).copied().collect();
+        places.into_iter().any(&is_of_polls).then_some(tick.at)
+    })
+}
+
 /// Why a batch is inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {

@@ -22,7 +22,9 @@ pub mod setting;
 mod text;
 mod time;
 
-pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
+pub use batch::{
+    Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick, poll_instants,
+};
 pub use gap::{Cause, Gap};
 pub use increase::{Increase, Point, increase, increases};
 pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST};

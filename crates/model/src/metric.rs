@@ -1,5 +1,6 @@
 //! Definition of a metric: name, unit, kind, help.
 
+use crate::text::printable::{is_unprintable, printable};
 use std::borrow::Cow;
 
 /// Longest metric name, in bytes.
@@ -165,9 +166,10 @@ pub struct Metric {
 /// Why a metric's definition is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetricError {
-    /// Empty, too long, or with a character other than letters, digits, `_`, `-`, `.`, `:` and `/`.
+    /// Empty, too long, with a space at an end, or with a character that lists, quotes or terminals interpret.
     #[error(
-        "`{0}` is no metric name: 1 to {METRIC_NAME_BYTES_MAX} letters, digits, `_`, `-`, `.`, `:` or `/`"
+        "`{0}` is no metric name: 1 to {METRIC_NAME_BYTES_MAX} bytes of printable characters, without commas, stars, quotes, \
+         backslashes, and spaces at its ends"
     )]
     Name(String),
     /// A divisor of 0.
@@ -189,6 +191,16 @@ impl Metric {
     const fn new(name: &'static str, unit: Unit, kind: Kind, help: &'static str) -> Self {
         let (name, help) = (Cow::Borrowed(name), Cow::Borrowed(help));
         Self { name, unit, kind, help, divisor: 1, assumed: false }
+    }
+
+    /// Whether pollers report a metric of this name about their polls. Its samples have the instants of the poller.
+    pub fn is_of_polls(name: &str) -> bool {
+        name.starts_with("poll_")
+    }
+
+    /// Whether the program's feeds report a metric of this name about wattmeters.
+    pub fn is_of_feeds(name: &str) -> bool {
+        name.starts_with("wattmetre_")
     }
 
     /// A metric with the meaning that its name states (decision 0039).
@@ -214,10 +226,16 @@ impl Metric {
     /// # Errors
     /// It is empty, too long, or contains an invalid character.
     pub fn check_name(name: &str) -> Result<(), MetricError> {
-        let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
+        // A name is in lists with commas, and quoted in SQL, JSON and expositions. A star would be taken for a pattern.
+        let is_bad = |c: char| {
+            is_unprintable(c)
+                || matches!(c, ',' | '*' | '"' | '\'' | '`' | '\\')
+                || (c.is_whitespace() && c != ' ')
+        };
         let length = 1..=METRIC_NAME_BYTES_MAX;
-        if !length.contains(&name.len()) || !name.chars().all(ok) {
-            return Err(MetricError::Name(name.chars().take(80).collect()));
+        if !length.contains(&name.len()) || name.contains(is_bad) || name.trim() != name {
+            let start: String = name.chars().take(80).collect();
+            return Err(MetricError::Name(printable(&start).into_owned()));
         }
         Ok(())
     }
@@ -279,8 +297,17 @@ mod tests {
     fn names_are_checked() {
         let named = |name: &'static str| Metric::gauge(name, Unit::Count, "").check();
         assert!(named("wattmetre_power_watt").is_ok());
-        assert!(named("").is_err());
-        assert!(named("a b").is_err());
+        for name in
+            ["outlet power", "node:cpu/load.1-m", "prom_my metric ü", "P(L1) [W]", "消費電力"]
+        {
+            assert!(named(name).is_ok(), "{name}");
+        }
+        for name in ["", " a", "a ", "a,b", "a\"b", "a'b", "a\\b", "a\nb", "a\u{a0}b", "a\u{200b}"]
+        {
+            assert!(named(name).is_err(), "{name:?}");
+        }
+        assert!(Metric::check_name(&"ü".repeat(METRIC_NAME_BYTES_MAX / 2)).is_ok());
+        assert!(Metric::check_name(&"ü".repeat(METRIC_NAME_BYTES_MAX / 2 + 1)).is_err());
         assert!(Metric::gauge("a", Unit::Count, "").steps(0).check().is_err());
     }
 

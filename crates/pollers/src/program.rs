@@ -12,7 +12,7 @@ use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use config::{ConfigInputs, Flags, PollerConfig, Raw, paths};
 use delivery::environment;
-use model::{expand_hosts, printable};
+use model::{NodeList, printable};
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -95,8 +95,6 @@ enum Command {
 
 /// The setting of the log's level.
 const LOG_LEVEL: &str = "log.level";
-/// Devices of a list.
-const DEVICES_MAX: usize = 65_536;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -147,11 +145,8 @@ fn with_parent(parent: Option<u32>) -> io::Result<()> {
 
 /// The command line, with a flag for each setting.
 fn command() -> clap::Command {
-    let settings = config::poller_settings();
-    let flags = config::flags(&settings);
-    // A feed has the name of its meter.
-    let of_feed = settings.iter().filter(|setting| !config::is_of_polling(setting));
-    let of_feed = config::flags(&of_feed.cloned().collect::<Vec<_>>());
+    let flags = config::flags(&config::poller_settings());
+    let of_feed = config::flags(&config::feed_settings());
     let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
         // As Python's argparse does.
         command.args(kwollect_config::args(keys)).args(flags).infer_long_args(true)
@@ -199,8 +194,8 @@ fn follow(
 ) -> io::Result<bool> {
     let config = configuration(matches, log_level)?;
     config::log::set(&config.log, delivery::wall)?;
-    let devices = devices.map(names).transpose()?;
-    run(&config, dir, devices.as_deref()).map_err(io::Error::other)?;
+    let devices = devices.map(listed).transpose()?;
+    run(&config, dir, devices.as_ref()).map_err(io::Error::other)?;
     Ok(true)
 }
 
@@ -225,9 +220,8 @@ fn configuration(matches: &ArgMatches, log_level: Option<&str>) -> io::Result<Po
     Ok(loaded.config)
 }
 
-/// The names of a list of devices.
-fn names(list: &str) -> io::Result<Vec<String>> {
-    expand_hosts(list, DEVICES_MAX).map_err(|error| io::Error::other(format!("--devices: {error}")))
+fn listed(devices: &str) -> io::Result<NodeList> {
+    NodeList::new(devices).map_err(|error| io::Error::other(format!("--devices: {error}")))
 }
 
 /// Pins the certificates of a folder's targets. Returns whether all of them are verified from now on.
@@ -268,14 +262,16 @@ fn read_devices(dir: &Path, devices: Option<&str>) -> io::Result<Directory> {
         writeln!(stderr, "{}", printable(&finding.to_string()))?;
     }
     if let Some(list) = devices {
-        let names = names(list)?;
+        let list = listed(list)?;
         let known =
-            |name: &&String| directory.descriptions.iter().any(|one| one.device.as_str() == **name);
-        if let Some(unknown) = names.iter().find(|name| !known(name)) {
+            |name: &&str| directory.descriptions.iter().any(|one| one.device.as_str() == *name);
+        let unknown = list.plain().and_then(|names| names.into_iter().find(|name| !known(name)));
+        directory.descriptions.retain(|one| list.has(one.device.as_str()));
+        let unknown = unknown.or_else(|| directory.descriptions.is_empty().then(|| list.as_str()));
+        if let Some(unknown) = unknown {
             let what = format!("no entry has the device {}", unknown.escape_debug());
             return Err(io::Error::other(what));
         }
-        directory.descriptions.retain(|one| names.iter().any(|name| name == one.device.as_str()));
     }
     Ok(directory)
 }

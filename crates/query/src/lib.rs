@@ -33,7 +33,7 @@ pub use engine::query_engine::{
     Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
 };
 pub use lists::available::AvailableFilter;
-pub use lists::devices::DeviceFilter;
+pub use lists::devices::{DeviceFilter, PolledDevice};
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};
 pub use lists::nodes::{judge, patience};

@@ -9,7 +9,6 @@ use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, NodeList, Origin, Unit};
 use query::{DeviceFilter, PollSummary, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
-use std::time::Instant;
 use store::Selector;
 
 /// A group of the poller `one`.
@@ -136,6 +135,42 @@ fn states_are_those_of_targets_and_not_of_senders() {
 }
 
 #[test]
+fn times_that_an_exporter_reports_change_no_state() {
+    let lab = lab();
+    let of_group = |lab: &Lab| {
+        let context = of(Reader::Everything, 7200.0);
+        let devices = list(lab, &DeviceFilter::default(), &context);
+        let states = devices.iter().map(|one| (one.device.clone(), one.state.word()));
+        states.collect::<Vec<_>>()
+    };
+    let before = of_group(&lab);
+    let power = |samples| TestSeries {
+        device: "exporter-1",
+        metric: "power_watts",
+        samples,
+        ..TestSeries::default()
+    };
+    let polled = TestSeries {
+        metric: "poll_success",
+        unit: Unit::Count,
+        samples: &[(7198.0, 1.0)],
+        labels: &[("protocol", "prometheus"), ("target", "prometheus://exporter-1")],
+        ..power(&[])
+    };
+    // 20 h ahead: with its poll, and alone in a batch.
+    lab.put_from(GROUP, 7200.0, &[power(&[(79_200.0, 1.0)]), polled]);
+    let sealed = |lab: &Lab| {
+        let origins = lab.store.origins();
+        origins.iter().find(|one| one.origin.as_str() == GROUP).unwrap().sealed
+    };
+    assert_eq!(sealed(&lab), at(7198.0));
+    lab.put_from(GROUP, 7200.0, &[power(&[(79_201.0, 1.0)])]);
+    let mut after = of_group(&lab);
+    after.retain(|(device, _)| device != "exporter-1");
+    assert_eq!(after, before);
+}
+
+#[test]
 fn a_device_that_a_scheduler_gives_to_jobs_is_a_node() {
     let lab = lab();
     let context = of(Reader::Everything, 7200.0);
@@ -215,10 +250,66 @@ fn an_explanation_has_the_polls_of_its_device_and_the_gaps_of_its_value() {
     let power = explained.iter().find(|one| one.series.metric == "power_watts").unwrap();
     assert_eq!(states(&power.polls), [("pdu-1", "failing", "source timed out: no answer")]);
     let sources: BTreeSet<&str> = power.gaps.iter().map(|gap| &*gap.source).collect();
-    assert_eq!(sources, BTreeSet::from(["", "snmp", "snmp/power_watts"]));
+    // Its value of 7190 s is in the gap of the protocol.
+    assert_eq!(sources, BTreeSet::from(["", "snmp/power_watts"]));
     let agent = engine.explain(&Selector::default(), day, &of(Reader::Everything, 7200.0)).unwrap();
     let load = agent.iter().find(|one| one.series.device == "n1").unwrap();
     assert!(load.polls.is_empty());
+}
+
+#[test]
+fn each_target_of_a_device_has_its_own_reason() {
+    let lab = lab();
+    let targets = ["snmp://pdu-1:161", "snmp://pdu-1:1161"];
+    let failing = |target: &'static str| {
+        let labels: &'static [(&str, &str)] = match target {
+            "snmp://pdu-1:161" => &[("protocol", "snmp"), ("target", "snmp://pdu-1:161")],
+            _ => &[("protocol", "snmp"), ("target", "snmp://pdu-1:1161")],
+        };
+        TestSeries {
+            device: "pdu-1",
+            metric: "poll_success",
+            unit: Unit::Count,
+            samples: &[(7199.0, 0.0)],
+            labels,
+            ..TestSeries::default()
+        }
+    };
+    lab.put_from(GROUP, 7200.0, &targets.map(failing));
+    let denied = gap("pdu-1", "snmp", 7198.5, "snmp://pdu-1:1161: no such user");
+    lab.put_gap_from(Gap { cause: Cause::PermissionLost, ..denied });
+    lab.put_gap_from(gap("pdu-1", "snmp", 7199.0, "snmp://pdu-1:161: no answer"));
+    let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, 7200.0));
+    let of_device = devices.iter().filter(|one| one.device == "pdu-1");
+    let reasons: Vec<&str> = of_device.map(|one| one.reason.as_deref().unwrap()).collect();
+    // The targets are ordered by their addresses.
+    let [first, second] = ["1161: no such user", "161: no answer"];
+    assert!(reasons[0].ends_with(first) && reasons[1].ends_with(second), "{reasons:?}");
+}
+
+#[test]
+fn a_series_with_samples_in_a_gap_of_a_protocol_is_of_another_target() {
+    let lab = lab();
+    // The SNMP target is dead from 7100 s to 7198 s. The exporter of the same device lives, and so does another SNMP target.
+    let alive: Vec<(f64, f64)> = (0..20).map(|n| (7100.0 + 5.0 * f64::from(n), 1.0)).collect();
+    let dead = [(7090.0, 1.0), (7100.0, 1.0), (7198.0, 1.0)];
+    let series =
+        |metric, samples| TestSeries { device: "pdu-1", metric, samples, ..TestSeries::default() };
+    lab.put_from(GROUP, 7200.0, &[series("exported", &alive[..]), series("octets", &dead)]);
+    let engine = lab.engine(Settings::default());
+    let gaps_of = |metric: &str| {
+        let select = Selector {
+            devices: Some(BTreeSet::from([device("pdu-1")])),
+            metrics: Some([metric.into()].into()),
+            ..Selector::default()
+        };
+        let context = of(Reader::Everything, 7200.0);
+        let explained = engine.explain(&select, (at(0.0), at(7200.0)), &context).unwrap();
+        let sources = explained[0].gaps.iter().map(|gap| gap.source.clone());
+        sources.collect::<BTreeSet<String>>()
+    };
+    assert_eq!(gaps_of("exported"), BTreeSet::from([String::new()]));
+    assert_eq!(gaps_of("octets"), ["", "snmp"].map(str::to_owned).into());
 }
 
 #[test]
@@ -271,46 +362,100 @@ fn a_summary_counts_devices_pollers_and_gaps() {
     assert_eq!(none, PollSummary::default());
 }
 
+/// Sends values of a meter's ports at a second: means, and the counters of samples and lines.
+fn meter(lab: &Lab, (at, received): (f64, f64), means: &[&str], counted: &[&str]) {
+    let (watts, count) = ([(at, 42.0)], [(at, 60.0)]);
+    let series = |device, metric, labels, samples| TestSeries {
+        device,
+        metric,
+        labels,
+        samples,
+        ..TestSeries::default()
+    };
+    let ok = &[("state", "ok")][..];
+    let mut all = vec![series("w1", "wattmetre_lines_total", ok, &count[..])];
+    let alias = &[("_device_alias", "n1")][..];
+    all.extend(means.iter().map(|port| series(port, "wattmetre_power_watt", alias, &watts[..])));
+    let missing = &[("state", "missing")][..];
+    all.extend(
+        counted.iter().map(|port| series(port, "wattmetre_samples_total", missing, &count[..])),
+    );
+    lab.put_from("poller-w1/group-0", received, &all);
+}
+
 #[test]
-fn a_page_of_five_thousand_devices_is_quick() {
+fn ports_of_a_wattmeter_are_devices_of_their_feed() {
     let lab = Lab::new();
-    let names: Vec<String> = (0..5000).map(|n| format!("pdu-{n:04}")).collect();
-    let samples = [(7198.0, 1.0)];
-    for (place, names) in names.chunks(32).enumerate() {
-        let labels = [("protocol", "snmp"), ("target", "snmp://rack:161")];
-        let mut series = Vec::new();
-        for name in names {
-            let success = TestSeries {
-                device: name,
-                metric: "poll_success",
-                labels: &labels,
-                samples: &samples,
-                ..TestSeries::default()
-            };
-            series.push(success);
-            for metric in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-                let labels = &[("_device_alias", "n1")][..];
-                let value = TestSeries {
-                    device: name,
-                    metric,
-                    labels,
-                    samples: &samples,
-                    ..TestSeries::default()
-                };
-                series.push(value);
-            }
-        }
-        lab.put_from(&format!("poller-one/group-{place}"), 7200.0, &series);
-    }
-    let filter = DeviceFilter { limit: Some(1000), ..DeviceFilter::default() };
-    #[expect(clippy::disallowed_methods, reason = "the duration is tested")]
-    let begun = Instant::now();
-    let devices = list(&lab, &filter, &of(Reader::Everything, 7200.0));
-    let took = begun.elapsed();
-    assert_eq!((devices.len(), devices[999].device.as_str()), (1000, "pdu-0999"));
-    assert_eq!(devices[0].aliases, ["n1"]);
-    // Without optimisation, on a busy machine.
-    assert!(took.as_secs_f64() < 5.0, "{took:?}");
+    meter(&lab, (7100.0, 7101.0), &["w1-port1"], &[]);
+    meter(&lab, (7199.0, 7200.0), &["w1-port0"], &["w1-port0", "w1-port1", "w1-port2"]);
+    let timed_out = Gap {
+        origin: Origin::new("poller-w1/group-0").unwrap(),
+        ..gap("w1-port1", "wattmetre", 7199.0, "the meter sends no value")
+    };
+    lab.put_gap_from(timed_out);
+    // A poller may store a metric of that name.
+    polls(&lab, (GROUP, 7200.0), "pdu-1", 7198.0, None);
+    let named = TestSeries {
+        device: "pdu-1",
+        metric: "wattmetre_power_watt",
+        samples: &[(7198.0, 1.0)],
+        ..TestSeries::default()
+    };
+    lab.put_from(GROUP, 7200.0, &[named]);
+    let states_at = |second| {
+        let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, second));
+        devices
+            .iter()
+            .map(|one| {
+                let protocol = one.protocol.as_deref().unwrap();
+                let reason = one.reason.as_deref().unwrap_or("-");
+                format!("{} {protocol} {} {reason}", one.device, one.state.word())
+            })
+            .collect::<Vec<_>>()
+    };
+    let failing = "w1-port1 wattmetre failing source timed out: the meter sends no value";
+    assert_eq!(
+        states_at(7200.0),
+        [
+            "pdu-1 snmp alive -",
+            "w1 wattmetre alive -",
+            "w1-port0 wattmetre alive -",
+            failing,
+            "w1-port2 wattmetre failing -",
+        ]
+    );
+    let ports =
+        |list: &str| lab.engine(Settings::default()).meter_ports(&NodeList::new(list).unwrap());
+    assert_eq!(
+        ["w1-port2", "n1", "w1-port9"].map(ports),
+        [1, 2, 0],
+        "also with missing samples only"
+    );
+    let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, 7200.0));
+    let port = &devices[2];
+    assert_eq!((port.poller.as_deref(), port.address.as_deref()), (Some("w1"), None));
+    assert_eq!(
+        (&*port.aliases, port.last_good),
+        (&["n1".to_owned()][..], Some(at(7199.0).seconds()))
+    );
+    assert_eq!(devices[4].last_good, None);
+    let silent = "w1-port0 wattmetre unknown the feed is silent";
+    assert!(states_at(7381.0).contains(&silent.to_owned()), "{:?}", states_at(7381.0));
+    // More than an hour later its samples are in blocks only.
+    assert!(states_at(90_000.0).contains(&silent.to_owned()), "{:?}", states_at(90_000.0));
+    lab.registry
+        .note_stops(&[(Origin::new("poller-w1/group-0").unwrap(), true)], at(7201.0))
+        .unwrap();
+    let ended = "w1-port0 wattmetre ended the feed has ended";
+    assert!(states_at(7381.0).contains(&ended.to_owned()), "{:?}", states_at(7381.0));
+    let summary = lab.engine(Settings::default()).poll_summary(at(7381.0)).unwrap();
+    let feed = summary.pollers.iter().find(|one| one.name == "w1").unwrap();
+    assert!(feed.is_ended && !feed.is_silent, "{feed:?}");
+    assert_eq!(summary.devices.get(&("wattmetre".to_owned(), "ended")), Some(&4));
+    lab.registry.forget_poller(&device("w1"), at(7382.0)).unwrap();
+    assert_eq!(states_at(7383.0).len(), 1, "{:?}", states_at(7383.0));
+    meter(&lab, (7400.0, 7401.0), &["w1-port0"], &[]);
+    assert_eq!(states_at(7402.0).len(), 5, "it is back");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn lab() -> Lab {
         |device, metric| TestSeries { device, metric, samples: &samples, ..TestSeries::default() };
     lab.put(&[
         of("n1", "load_1m"),
-        of("pdu-1-port-7", "wattmetre_power_watts"),
+        of("pdu-1-port-7", "outlet_power_watts"),
         TestSeries { labels: &[("_device_alias", "n1")], ..of("bmc-n1", "ipmi_power_watts") },
         of("n9", "load_1m"),
     ]);

@@ -1,4 +1,4 @@
-"""A BMC on a free UDP port, which it prints: RMCP+ with cipher suite 17 only, and a power of 248 W.
+"""A BMC on the UDP port of its argument, or on a free one, which it prints: RMCP+ with cipher suite 17 only, and a power of 248 W.
 
 IPMI 2.0, sections 13.17 to 13.32, and DCMI 1.5, section 6.6.1. Written from these documents, not from the client that is tested.
 """
@@ -8,6 +8,7 @@ import hmac
 import os
 import socket
 import struct
+import sys
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -139,7 +140,7 @@ def handle(packet, sessions):
 
 def main():
     serving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    serving.bind(("127.0.0.1", 0))
+    serving.bind(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 0))
     print(serving.getsockname()[1], flush=True)
     sessions = {}
     while True:

@@ -2,4 +2,5 @@
 
 pub(crate) mod ipmi;
 pub(crate) mod redfish;
+pub(crate) mod restarts;
 pub(crate) mod snmpsim;

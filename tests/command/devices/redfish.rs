@@ -85,8 +85,8 @@ fn a_lost_redfish_session_is_opened_again() {
     assert_eq!((code, values.len(), &*errors), (0, 2, ""));
     let [first, lost, again] =
         [format!("{POWER} token1"), format!("{THERMAL} token1"), format!("{THERMAL} token2")];
-    let close = "DELETE /redfish/v1/SessionService/Sessions/2 token2";
-    let all = [ROOT, OPEN, &*first, &*lost, ROOT, OPEN, &*again, close];
+    let closes = [1, 2].map(|n| format!("DELETE /redfish/v1/SessionService/Sessions/{n} token{n}"));
+    let all = [ROOT, OPEN, &*first, &*lost, &*closes[0], ROOT, OPEN, &*again, &*closes[1]];
     assert_eq!(service.requests(all.len()), all);
 }
 

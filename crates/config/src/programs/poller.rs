@@ -59,6 +59,9 @@ pub fn is_only_polled(source: &str) -> bool {
 /// The folder of a poller's spool, if `spool` is not set.
 const SPOOL_UNSET: &str = "/var/lib/jobmeter/poller-NAME as root, else in the XDG state folder";
 
+/// The folder of a feed's spool, if `spool` is not set.
+const FEED_SPOOL_UNSET: &str = "/var/lib/jobmeter/feed-ID as root, else in the XDG state folder";
+
 /// The configuration of a poller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollerConfig {
@@ -76,16 +79,21 @@ pub struct PollerConfig {
 
 /// Every setting of a poller, in the order of the manual.
 pub fn poller_settings() -> Vec<Setting> {
-    let mut list = [POLLER, SERVER, SPOOL, POLLER_REMOTE, log_settings()].concat();
-    if let Some(spool) = list.iter_mut().find(|setting| setting.key == "spool") {
-        spool.unset = SPOOL_UNSET;
-    }
-    list
+    let list = [POLLER, SERVER, SPOOL, POLLER_REMOTE, log_settings()].concat();
+    with_spool_unset(list, SPOOL_UNSET)
 }
 
-/// Whether a setting concerns polls only, and no feed.
-pub fn is_of_polling(setting: &Setting) -> bool {
-    POLLER.iter().any(|one| one.key == setting.key)
+/// The settings of a poller that concern a feed: it has the name of its meter, no targets, and nothing that the server
+/// changes.
+pub fn feed_settings() -> Vec<Setting> {
+    with_spool_unset([SERVER, SPOOL, log_settings()].concat(), FEED_SPOOL_UNSET)
+}
+
+fn with_spool_unset(mut list: Vec<Setting>, unset: &'static str) -> Vec<Setting> {
+    if let Some(spool) = list.iter_mut().find(|setting| setting.key == "spool") {
+        spool.unset = unset;
+    }
+    list
 }
 
 impl PollerConfig {

@@ -16,6 +16,7 @@ pub use marks::{Decision, Mark, MarkKind};
 pub use promotions::{
     FromJobs, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin, Quota,
 };
+pub use schema::check as check_demand;
 
 use jobs::RegistryError;
 use model::Timestamp;

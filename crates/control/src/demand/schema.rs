@@ -2,7 +2,7 @@
 //! row as written by hand now, without expiry.
 
 use jobs::RegistryError;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
@@ -63,21 +63,33 @@ pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
     jobs::settle(&db).map_err(failed)?;
-    let found: i64 =
-        db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    match found {
-        0 => create(&mut db).map_err(failed)?,
-        VERSION => {}
-        _ => {
-            let (path, known) = (path.to_owned(), VERSION);
-            return Err(match found > VERSION {
-                true => RegistryError::Newer { path, found, known },
-                false => RegistryError::Older { path, found, known },
-            });
-        }
+    if check_version(&db, path)? == 0 {
+        create(&mut db).map_err(failed)?;
     }
     db.execute_batch(UNDONE).map_err(failed)?;
     Ok(db)
+}
+
+/// Opens the file of requests read-only and checks its version. It changes nothing.
+///
+/// # Errors
+/// The file cannot be read, or has another version.
+pub fn check(path: &Path) -> Result<(), RegistryError> {
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    check_version(&db, path).map(|_| ())
+}
+
+/// The version of the file; 0 if it is new.
+fn check_version(db: &Connection, path: &Path) -> Result<i64, RegistryError> {
+    let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
+    let found = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    let (path, known) = (path.to_owned(), VERSION);
+    match found {
+        0 | VERSION => Ok(found),
+        _ if found > VERSION => Err(RegistryError::Newer { path, found, known }),
+        _ => Err(RegistryError::Older { path, found, known }),
+    }
 }
 
 fn create(db: &mut Connection) -> rusqlite::Result<()> {

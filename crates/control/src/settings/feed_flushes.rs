@@ -8,18 +8,19 @@ use model::Timestamp;
 use std::collections::BTreeMap;
 
 impl Active {
-    /// Returns the flushes of wattmeters with those of these names that they concern, by ID.
+    /// Returns the flushes of wattmeters with those of these names that they concern, by ID and the instant of the
+    /// request.
     pub fn feed_flushes_of<'a>(
         &self,
         names: &'a [String],
         now: Timestamp,
-    ) -> BTreeMap<i64, Vec<&'a str>> {
-        let mut found: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
+    ) -> BTreeMap<(i64, Timestamp), Vec<&'a str>> {
+        let mut found: BTreeMap<_, Vec<&str>> = BTreeMap::new();
         for name in names {
             let get = |at: usize| self.held.flushes.get(at).map(|one| (one, &one.nodes));
             let of_name = self.flushes.find(name, get).into_iter();
             let of_feeds = of_name.filter(|one| of_feed(one) && flush_holds(one, now));
-            of_feeds.for_each(|one| found.entry(one.number).or_default().push(name));
+            of_feeds.for_each(|one| found.entry((one.number, one.made)).or_default().push(name));
         }
         found
     }
@@ -53,7 +54,9 @@ mod tests {
         let active = Active::new(ActiveRequests { flushes, ..ActiveRequests::default() });
         let names = ["w-port0", "w-port1", "node-7"].map(str::to_owned);
         let found = active.feed_flushes_of(&names, Timestamp(1));
-        assert_eq!(found, [(1, vec!["w-port0", "w-port1"]), (2, vec!["w-port1", "node-7"])].into());
+        let [first, second] = [1, 2].map(|number| (number, Timestamp(0)));
+        let expected = [(first, vec!["w-port0", "w-port1"]), (second, vec!["w-port1", "node-7"])];
+        assert_eq!(found, expected.into());
         let later = Timestamp(11 * 60 * Timestamp::SECOND);
         assert_eq!(active.feed_flushes_of(&names, later), BTreeMap::new());
     }

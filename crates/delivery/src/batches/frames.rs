@@ -1,6 +1,6 @@
 //! Wire frames in the spool and the sender.
 
-use model::{Batch, Gap, JobEvent, Timestamp};
+use model::{Batch, Gap, JobEvent, Metric, SeriesTable, Tick, Timestamp, poll_instants};
 use wire::{Decoder, Frames};
 
 /// Times of the first and the last sample.
@@ -11,9 +11,23 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Span of a batch; `None` if it has no sample.
+    /// Span of a batch; `None` if it has no sample. That of a poller is the span of its polls: devices may report samples of
+    /// any instant, which must not move gaps of others.
     pub(crate) fn of(batch: &Batch) -> Option<Self> {
-        Self::of_instants(batch.ticks.iter().map(|tick| tick.at))
+        let table = batch.origin.is_poller_group().then_some(&*batch.table);
+        Self::of_samples(table, &batch.ticks, &batch.index)
+    }
+
+    /// Span of samples. `table`: the series of a poller's.
+    fn of_samples(table: Option<&SeriesTable>, ticks: &[Tick], index: &[u32]) -> Option<Self> {
+        let is_of_polls = |place: u32| {
+            let entry = table.and_then(|table| table.entries.get(place as usize));
+            entry.is_some_and(|entry| Metric::is_of_polls(&entry.metric.name))
+        };
+        let polls = table.map(|_| poll_instants(ticks, index, is_of_polls));
+        let polls: Vec<Timestamp> = polls.into_iter().flatten().collect();
+        let of_polls = Self::of_instants(polls.into_iter());
+        of_polls.or_else(|| Self::of_instants(ticks.iter().map(|tick| tick.at)))
     }
 
     fn of_instants(instants: impl Iterator<Item = Timestamp> + Clone) -> Option<Self> {
@@ -43,8 +57,9 @@ pub(crate) struct FrameContent {
 pub(crate) fn inside(bytes: &[u8]) -> Option<FrameContent> {
     let frame = Frames::of(bytes).next()?.ok()?;
     let batch = Decoder::default().decode(&frame).ok()?;
+    let table = batch.origin.is_poller_group().then(|| batch.table().ok()).flatten();
     Some(FrameContent {
-        span: Span::of_instants(batch.ticks.iter().map(|tick| tick.at)),
+        span: Span::of_samples(table.as_ref(), &batch.ticks, &batch.index),
         samples: u64::try_from(batch.values.len()).unwrap_or(u64::MAX),
         gaps: batch.gaps,
         jobs: batch.jobs,

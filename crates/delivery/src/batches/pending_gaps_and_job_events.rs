@@ -27,6 +27,8 @@ struct State {
     jobs: VecDeque<JobEvent>,
     /// Start of the first gap of each batch that has gaps and is on its way to the encoder thread.
     carried: VecDeque<Timestamp>,
+    /// Instant from which samples or gaps are still to come, if the caller states it.
+    complete_until: Option<Timestamp>,
 }
 
 impl PendingEvents {
@@ -96,7 +98,7 @@ impl PendingEvents {
         }
     }
 
-    /// The same for one device with a period of its own.
+    /// The same for one device with a period of its own. Returns the instant from which samples or gaps of it follow.
     pub fn add_down_of(
         &self,
         device: &DeviceId,
@@ -104,16 +106,18 @@ impl PendingEvents {
         first: Timestamp,
         period: Duration,
         detail: &str,
-    ) {
+    ) -> Timestamp {
         let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
         let from = kept_until.unwrap_or(Timestamp(period));
-        if first.since(from) > period {
-            let cause = match self.origin.is_poller_group() {
-                true => Cause::PollerDown,
-                false => Cause::AgentDown,
-            };
-            self.put_of(device, "", (from, first), cause, detail);
+        if first.since(from) <= period {
+            return from.min(first);
         }
+        let cause = match self.origin.is_poller_group() {
+            true => Cause::PollerDown,
+            false => Cause::AgentDown,
+        };
+        self.put_of(device, "", (from, first), cause, detail);
+        first
     }
 
     /// Notes a gap.
@@ -184,11 +188,16 @@ impl PendingEvents {
         self.state().carried.pop_front();
     }
 
-    /// Start of the earliest gap that is not yet kept.
+    /// States the instant from which samples or gaps are still to come, whatever later ones are kept.
+    pub fn set_complete_until(&self, until: Option<Timestamp>) {
+        self.state().complete_until = until;
+    }
+
+    /// Start of the earliest gap that is not yet kept, or an earlier instant from which anything is still to come.
     pub(crate) fn earliest(&self) -> Option<Timestamp> {
         let state = self.state();
         let waiting = state.waiting.iter().map(|gap| gap.from);
-        waiting.chain(state.carried.iter().copied()).min()
+        waiting.chain(state.carried.iter().copied()).chain(state.complete_until).min()
     }
 
     /// Whether none waits.
@@ -305,6 +314,10 @@ mod tests {
         assert_eq!(notes.earliest(), Some(Timestamp(5)));
         notes.take(&mut batch);
         notes.arrived();
+        assert_eq!(notes.earliest(), None);
+        notes.set_complete_until(Some(Timestamp(4)));
+        assert_eq!(notes.earliest(), Some(Timestamp(4)));
+        notes.set_complete_until(None);
         assert_eq!(notes.earliest(), None);
     }
 }

@@ -15,6 +15,16 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Replaces such a file as a whole: a crash leaves the old or the new one. The new one has the extension `new` meanwhile.
+///
+/// # Errors
+/// The file cannot be written or renamed.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    write_private(&new, bytes)?;
+    std::fs::rename(new, path)
+}
+
 /// Computes CRC-32C (Castagnoli) bit by bit. Inputs are 8 bytes per second and a state at each start, so a table
 /// would not pay.
 pub fn crc32c(bytes: &[u8]) -> u32 {

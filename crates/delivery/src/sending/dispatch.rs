@@ -5,10 +5,11 @@ use crate::common::backoff::Backoff;
 use crate::common::counters::Counters;
 use crate::connection::http::Failure;
 use crate::sending::outbox::{Outbox, Request, SendOutcome};
+use model::Boot;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::Answer;
+use wire::{Ack, AckStatus, Answer};
 
 /// Maximum number of frames in a request, before the server rejected any.
 const FRAMES_MAX: usize = 512;
@@ -96,14 +97,20 @@ impl Dispatch {
     }
 }
 
+/// Whether an ack is of a frame that the server cannot decode: it has no number.
+fn is_of_unread(ack: &Ack) -> bool {
+    let is_rejected =
+        matches!(ack.status, AckStatus::RejectedPermanently | AckStatus::RejectedTemporarily);
+    is_rejected && (ack.boot, ack.seq) == (Boot([0; 16]), 0)
+}
+
 /// Checks that a response belongs to this request.
 pub(crate) fn matching(answer: Answer, request: &Request) -> Result<Answer, Failure> {
     let right = answer.acks.len() == request.count()
         && match request {
-            Request::Live(frames) => frames
-                .iter()
-                .zip(&answer.acks)
-                .all(|((_, frame), ack)| (frame.boot, frame.seq) == (ack.boot, ack.seq)),
+            Request::Live(frames) => frames.iter().zip(&answer.acks).all(|((_, frame), ack)| {
+                (frame.boot, frame.seq) == (ack.boot, ack.seq) || is_of_unread(ack)
+            }),
             Request::Spooled(_) => true,
         };
     if right {

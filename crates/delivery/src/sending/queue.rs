@@ -20,10 +20,13 @@ const SAMPLE_BYTES: usize = 12;
 #[error("the queue of batches has ended")]
 pub struct QueueEnded;
 
+/// A batch in a box, because a queue has memory for all its items. `None`: the box is free.
+type Slot = Box<Option<Batch>>;
+
 /// An item in the queue.
 #[derive(Debug)]
 enum Item {
-    Batch(Batch),
+    Batch(Slot),
     /// The end of the queue.
     End,
 }
@@ -32,7 +35,9 @@ enum Item {
 #[derive(Debug)]
 pub struct QueueSender {
     to: SyncSender<Item>,
-    spare: Receiver<Batch>,
+    spare: Receiver<Slot>,
+    /// Free boxes, of the batches that came back.
+    slots: Vec<Slot>,
     bytes: Arc<AtomicUsize>,
 }
 
@@ -40,7 +45,7 @@ pub struct QueueSender {
 #[derive(Debug)]
 pub struct QueueReceiver {
     from: Receiver<Item>,
-    spare: SyncSender<Batch>,
+    spare: SyncSender<Slot>,
     bytes: Arc<AtomicUsize>,
     nothing: Arc<SeriesTable>,
 }
@@ -51,7 +56,7 @@ pub fn queue() -> (QueueSender, QueueReceiver) {
     let (give, spare) = sync_channel(BATCHES_MAX);
     let bytes = Arc::new(AtomicUsize::new(0));
     (
-        QueueSender { to, spare, bytes: Arc::clone(&bytes) },
+        QueueSender { to, spare, slots: Vec::new(), bytes: Arc::clone(&bytes) },
         QueueReceiver { from, spare: give, bytes, nothing: Arc::default() },
     )
 }
@@ -90,20 +95,25 @@ impl BatchOutput for QueueSender {
             return Err(Box::new(batch));
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut slot = self.slots.pop().unwrap_or_default();
+        *slot = Some(batch);
         let Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) =
-            self.to.try_send(Item::Batch(batch))
+            self.to.try_send(Item::Batch(slot))
         else {
             return Ok(());
         };
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         match item {
-            Item::Batch(batch) => Err(Box::new(batch)),
+            Item::Batch(slot) => slot.map_or(Ok(()), |batch| Err(Box::new(batch))),
             Item::End => Ok(()),
         }
     }
 
     fn spare(&mut self) -> Option<Batch> {
-        self.spare.try_recv().ok()
+        let mut slot = self.spare.try_recv().ok()?;
+        let batch = slot.take();
+        self.slots.push(slot);
+        batch
     }
 }
 
@@ -114,9 +124,9 @@ impl QueueReceiver {
     /// The queue has ended.
     pub fn next(&self, patience: Duration) -> Result<Option<Batch>, QueueEnded> {
         match self.from.recv_timeout(patience) {
-            Ok(Item::Batch(batch)) => {
-                self.bytes.fetch_sub(bytes(&batch), Ordering::Relaxed);
-                Ok(Some(batch))
+            Ok(Item::Batch(slot)) => {
+                self.bytes.fetch_sub(slot.as_ref().as_ref().map_or(0, bytes), Ordering::Relaxed);
+                Ok(*slot)
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Ok(Item::End) | Err(RecvTimeoutError::Disconnected) => Err(QueueEnded),
@@ -128,7 +138,7 @@ impl QueueReceiver {
         // No other component may hold this old table any more.
         batch.table = Arc::clone(&self.nothing);
         // If enough batches are spare, this one is freed.
-        self.spare.try_send(batch).ok();
+        self.spare.try_send(Box::new(Some(batch))).ok();
     }
 }
 

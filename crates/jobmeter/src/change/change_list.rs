@@ -56,13 +56,22 @@ pub(super) fn list(
         for shorter in &change.shortened {
             writeln!(out, "{}: {}", change.id, shortened(shorter, &times))?;
         }
+        for api::SetSuperseded { device, source, by, poller } in &change.superseded {
+            let of =
+                poller.as_ref().map_or_else(String::new, |one| format!(" at the poller {one}"));
+            writeln!(
+                out,
+                "{}: change {by} of {source} applies to {device} instead{of}",
+                change.id
+            )?;
+        }
     }
     Ok(())
 }
 
 pub(super) fn shortened(shorter: &SetShortened, times: &Times) -> String {
     let SetShortened { device, until, reason } = shorter;
-    format!("{device} shortens it: --for ends at {}, because its {reason}", times.show(*until))
+    format!("{device} shortens it: --for ends at {}: {reason}", times.show(*until))
 }
 
 /// Number of nodes that accepted a change, and number of nodes that rejected or shortened a part of it.
@@ -70,7 +79,12 @@ fn taken_by(change: &SetChange) -> String {
     let rejected: BTreeSet<&str> = change.rejected.iter().map(|one| &*one.device).collect();
     let shortened: BTreeSet<&str> = change.shortened.iter().map(|one| &*one.device).collect();
     let mut taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
-    for (what, nodes) in [("rejected", rejected.len()), ("shortened", shortened.len())] {
+    let superseded: BTreeSet<&str> = change.superseded.iter().map(|one| &*one.device).collect();
+    for (what, nodes) in [
+        ("rejected", rejected.len()),
+        ("shortened", shortened.len()),
+        ("superseded", superseded.len()),
+    ] {
         if nodes > 0 {
             taken += &format!(", {what} by {nodes}");
         }
@@ -133,6 +147,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_superseded_change_is_not_applied() {
+        let change = serde_json::json!({"id": 7, "nodes": "pdu-1", "settings": [], "created": 1.0,
+            "created_by": "root", "until": 9000.0, "nodes_known": 1, "nodes_applied": 0, "rejected": [],
+            "shortened": [], "superseded": [{"device": "pdu-1", "source": "snmp", "by": 8, "poller": null}]});
+        let change: SetChange = serde_json::from_value(change).unwrap();
+        assert_eq!(taken_by(&change), "0 of 1, superseded by 1");
+    }
+
+    #[test]
     fn a_shortened_change_names_its_end_and_is_not_rejected() {
         let change = serde_json::json!({"id": 7, "nodes": "n1", "settings": [], "created": 1.0,
             "created_by": "root", "until": 9000.0, "nodes_known": 2, "nodes_applied": 2, "rejected": [],
@@ -142,7 +165,7 @@ mod tests {
         let times = Times::at(model::Timestamp(0), jiff::tz::TimeZone::UTC);
         assert_eq!(
             shortened(&change.shortened[0], &times),
-            "n1 shortens it: --for ends at 01:00:00, because its `remote.time_max` is 1h"
+            "n1 shortens it: --for ends at 01:00:00: `remote.time_max` is 1h"
         );
     }
 

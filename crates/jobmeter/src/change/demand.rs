@@ -1,14 +1,15 @@
 //! `jobmeter set`, `flush` and `promote`: change the settings of nodes and polled devices for a time.
 
 use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
+use crate::change::receipts::{NOTHING, feed_receipt, polled_receipt, receipt};
 use crate::change::{change_list, nothing_matches};
 use crate::client::http_client::{Client, escape};
 use crate::client::plain::note;
 use crate::output::check_names::{
-    check_may_burst, check_perf_events, check_source, check_source_or_protocol,
+    check_may_burst, check_may_flush, check_perf_events, check_source_or_protocol,
 };
 use crate::output::csv_rows;
-use crate::output::show::{self, Table};
+use crate::output::show::Table;
 use crate::output::times::{Times, machine_value};
 use anyhow::{Context, bail};
 use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst};
@@ -20,8 +21,6 @@ use std::time::Duration;
 
 /// Default of the nodes' `remote.time_max`. The server does not know the setting of each node.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Exit code of a change that names an unknown node or metric.
-const NOTHING: u8 = 1;
 
 /// `jobmeter set`.
 pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
@@ -31,14 +30,18 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         change_list::list(client, args.format, &mut out)?;
     } else if let Some(number) = args.undo {
+        let polled = sources_of_polls(client, number);
         let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
-        receipt(json, &mut out, &undone, ("change", "is undone"))?;
+        match polled {
+            None => receipt(json, &mut out, &undone, ("change", "is undone"))?,
+            Some(sources) => polled_receipt(json, &mut out, &undone, ("is undone", &sources))?,
+        };
     } else {
         let set = wanted(args)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
         code = match polled_sources(&set) {
             None => receipt(json, &mut out, &made, ("change", "is active"))?,
-            Some(sources) => polled_receipt(json, &mut out, &made, &sources)?,
+            Some(sources) => polled_receipt(json, &mut out, &made, ("is active", &sources))?,
         };
         out.flush()?;
         if polled_sources(&set).is_none() {
@@ -59,38 +62,21 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
 
 /// The sources of pollers whose period a change sets; `None`: it concerns agents only.
 fn polled_sources(set: &Set) -> Option<String> {
-    let polled = |(name, one): &(&String, &api::SetSource)| {
-        one.period_seconds.is_some() && config::POLLED_SOURCES.contains(&name.as_str())
-    };
-    let names: Vec<&str> = set.sources.iter().filter(polled).map(|(name, _)| &**name).collect();
-    (!names.is_empty()).then(|| names.join(", "))
+    of_polls(set.sources.iter().map(|(name, one)| (&**name, one.period_seconds)))
 }
 
-/// Writes the receipt of a change of the periods of polls: for how many devices it is, and which names no poller reads.
-fn polled_receipt(
-    json: bool,
-    out: &mut impl Write,
-    one: &ChangeReceipt,
-    sources: &str,
-) -> anyhow::Result<ExitCode> {
-    let ChangeReceipt { id, nodes_known, nodes_reporting, not_polled, .. } = one;
-    if json {
-        writeln!(out, "{}", serde_json::to_string(one)?)?;
-    } else {
-        let silent = match nodes_known.saturating_sub(*nodes_reporting) {
-            0 => String::new(),
-            silent => format!(" and {} of a silent poller", show::counted(silent, "device")),
-        };
-        let reporting = show::counted(*nodes_reporting, "polled device");
-        writeln!(out, "change {id} is active, for {reporting}{silent}")?;
-    }
-    if !not_polled.is_empty() {
-        note(&format!("no poller reads {} by {sources}", not_polled.join(", ")))?;
-    } else if *nodes_known == 0 {
-        note(&format!("no poller reads a device of that name by {sources}"))?;
-    }
-    let is_whole = not_polled.is_empty() && *nodes_known > 0;
-    Ok(ExitCode::from(if is_whole { 0 } else { NOTHING }))
+/// The same of an active change.
+fn sources_of_polls(client: &Client, number: u64) -> Option<String> {
+    let changes: Vec<api::SetChange> = client.get("/api/v1/settings").ok()?;
+    let change = changes.iter().find(|change| u64::try_from(change.id) == Ok(number))?;
+    of_polls(change.settings.iter().map(|one| (&*one.source, one.period_seconds)))
+}
+
+fn of_polls<'a>(changed: impl Iterator<Item = (&'a str, Option<f64>)>) -> Option<String> {
+    let is_polled =
+        |one: &(&str, Option<f64>)| one.1.is_some() && config::POLLED_SOURCES.contains(&one.0);
+    let names: Vec<&str> = changed.filter(is_polled).map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// The change that the options describe.
@@ -201,8 +187,7 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
     let (nodes, source) = (&args.nodes, &args.source);
     let is_of_feeds = source == config::FED_SOURCE;
     if !is_of_feeds {
-        check_source(source)?;
-        check_may_burst("--source", source)?;
+        check_may_flush(source)?;
     }
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
@@ -230,21 +215,6 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
         }
     }
     Ok(code)
-}
-
-/// Writes the receipt of a flush of wattmeters.
-fn feed_receipt(json: bool, out: &mut impl Write, one: &ChangeReceipt) -> anyhow::Result<ExitCode> {
-    if json {
-        writeln!(out, "{}", serde_json::to_string(one)?)?;
-    } else {
-        let ports = show::counted(one.nodes_known, "port");
-        writeln!(out, "flush {} is requested, for {ports}", one.id)?;
-    }
-    if one.nodes_known == 0 {
-        note("no wattmeter has a port of that name, or one that feeds a node of that name")?;
-        return Ok(ExitCode::from(NOTHING));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// `jobmeter promote`.
@@ -339,38 +309,6 @@ fn with_unknown(
     let unknown = nothing_matches::unknown_nodes(client, list, &made);
     unknown.iter().try_for_each(|line| note(line))?;
     Ok(if unknown.is_empty() { code } else { ExitCode::from(NOTHING) })
-}
-
-/// Writes the receipt of a change: for how many nodes it is.
-fn receipt(
-    json: bool,
-    out: &mut impl Write,
-    one: &ChangeReceipt,
-    (kind, state): (&str, &str),
-) -> anyhow::Result<ExitCode> {
-    let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full, .. } = one;
-    let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
-    if json {
-        writeln!(out, "{}", serde_json::to_string(one)?)?;
-        return Ok(code);
-    }
-    let silent = match nodes_known.saturating_sub(*nodes_reporting) {
-        0 => String::new(),
-        silent => format!(" and {}", show::counted(silent, "silent node")),
-    };
-    let reporting = show::counted(*nodes_reporting, "reporting node");
-    writeln!(out, "{kind} {id} {state}, for {reporting}{silent}")?;
-    if *nodes_full > 0 {
-        note(&format!(
-            "{} at their limits do not receive all of it: `jobmeter set --list` shows the nodes \
-             and settings, and `jobmeter set --undo` ends a change",
-            show::counted(*nodes_full, "node")
-        ))?;
-    }
-    if *nodes_known == 0 {
-        note("no node of that name has reported since the server started")?;
-    }
-    Ok(code)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::change::change_list::in_flags;
 use crate::client::http_client::{Client, path};
+use crate::client::plain::note;
 use api::{Promoted, SetChange, SetRejection};
 use config::MetricPattern;
 use model::NodeList;
@@ -30,7 +31,12 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     let names: Vec<&str> = names.filter(|name| pattern.matches(name)).collect();
     let devices: Vec<api::Device> = client.get("/api/v1/devices?limit=10000").unwrap_or_default();
     let is_polled = |one: &Promoted| is_polled(&devices, &one.nodes);
-    if names.is_empty() && !promoted.iter().any(is_polled) {
+    if names.is_empty() && promoted.iter().any(is_polled) {
+        note(&format!(
+            "`{}` matches no metric that has samples; the poller reads its optional entries with such names, if it has any",
+            first.metric
+        ))?;
+    } else if names.is_empty() {
         lines.push(format!(
             "{}, and promotes nothing yet: `{}` matches no known metric; write a regular \
              expression of full metric names, such as perf_.*, or the beginning of the name of a \

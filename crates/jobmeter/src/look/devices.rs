@@ -1,12 +1,12 @@
 //! `jobmeter devices`: devices that are no nodes, with their state; and what is known of a device without a series.
 
-use crate::client::http_client::{Client, path};
+use crate::client::http_client::{Client, escape, path};
 use crate::client::name_suggestions;
 use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
-use crate::output::times::machine;
+use crate::output::times::{machine, machine_value};
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -17,6 +17,10 @@ const NOT_WELL: u8 = 1;
 const LISTED: usize = 1000;
 /// Path of the list.
 const DEVICES: &str = "/api/v1/devices";
+/// Shortest time for which a rejection of samples counts as the present state.
+const REJECTED_SECONDS: f64 = 600.0;
+/// A metric of each port of a wattmeter.
+const METER_SAMPLES: &str = "wattmetre_samples_total";
 /// Maximum nodes of a device in a row.
 const NODES_SHOWN: usize = 4;
 
@@ -42,12 +46,21 @@ pub(crate) struct DevicesArgs {
     /// Start of the next page: the last device of a full page
     #[arg(long, value_name = "DEVICE")]
     after: Option<String>,
+    /// Remove the devices of an ended or silent poller or feed until it sends again; for administrators
+    #[arg(
+        long, value_name = "POLLER",
+        conflicts_with_all = ["csv", "failing", "search", "node", "device", "limit", "after"]
+    )]
+    forget_poller: Option<String>,
     #[command(flatten)]
     format: ListFormat,
 }
 
 /// `jobmeter devices`.
 pub(crate) fn devices(client: &Client, args: &DevicesArgs) -> anyhow::Result<ExitCode> {
+    if let Some(poller) = &args.forget_poller {
+        return forget(client, poller, args.format.json);
+    }
     let limit = args.limit.clone().unwrap_or_else(|| LISTED.to_string());
     let device = crate::output::check_names::devices(args.device.as_deref())?;
     let parameters = [
@@ -89,6 +102,20 @@ pub(crate) fn devices(client: &Client, args: &DevicesArgs) -> anyhow::Result<Exi
         note(&format!("there may be more devices; raise --limit, or add --after {last}"))?;
     }
     Ok(code)
+}
+
+/// `jobmeter devices --forget-poller`.
+fn forget(client: &Client, poller: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let path = format!("/api/v1/pollers/{}", escape(poller));
+    let forgotten: api::ForgottenPoller = client.delete(&path)?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", machine_value(serde_json::to_value(&forgotten)?))?;
+    } else {
+        let name = forgotten.poller;
+        writeln!(out, "the devices of {name} are forgotten; retention deletes their samples")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn needs_attention(device: &api::Device) -> bool {
@@ -164,10 +191,18 @@ pub(crate) fn poll_lines(polls: &[api::Device], now: f64) -> Vec<(&'static str, 
         let every = poll.period_seconds.map_or_else(String::new, |period| {
             format!(", requested every {}", show::seconds(period))
         });
-        lines.push(("source", format!("{}, read by the poller {poller}{every}", address(poll))));
+        let source = match is_fed(poll) {
+            true => format!("a wattmeter, read by the feed {poller}"),
+            false => format!("{}, read by the poller {poller}{every}", address(poll)),
+        };
+        lines.push(("source", source));
         lines.push(("state", state(poll, now)));
     }
     lines
+}
+
+fn is_fed(poll: &api::Device) -> bool {
+    poll.protocol.as_deref() == Some(api::FED_PROTOCOL)
 }
 
 fn state(poll: &api::Device, now: f64) -> String {
@@ -177,6 +212,14 @@ fn state(poll: &api::Device, now: f64) -> String {
         (_, last) => format!("; last good value {}", ago(last, now)),
     };
     format!("{}{reason}{last}", poll.state.word())
+}
+
+/// The devices that feed a node, as far as the user sees them. A server of an earlier version has no list.
+pub(crate) fn feeders(client: &Client, node: &str) -> Vec<String> {
+    let parameters = [("node", Some(node.to_owned()))];
+    let found: Vec<api::Device> = client.get(&path(DEVICES, &parameters)).unwrap_or_default();
+    let names: BTreeSet<String> = found.into_iter().map(|one| one.device).collect();
+    names.into_iter().collect()
 }
 
 /// Why polled devices have no series of a metric, as far as the server knows: a line for each target.
@@ -197,26 +240,105 @@ pub(crate) fn why_not(
         }
         let gaps = path("/api/v1/gaps", &[("device", Some(device.clone()))]);
         let gaps: Vec<api::Gap> = client.get(&gaps)?;
-        let is_of_value =
-            |gap: &&api::Gap| gap.source.split_once('/').is_some_and(|(_, entry)| entry == metric);
-        let poller = poll.poller.as_deref().unwrap_or_default();
-        lines.push(match gaps.iter().rfind(is_of_value) {
-            Some(gap) => format!(
-                "{device}: {} answers, but without this value, {}: {}: {}",
-                address(poll),
-                ago(Some(gap.to), now),
-                gap.cause,
-                gap.detail
-            ),
-            None => format!(
-                "{device}: {} answers, but the poller {poller} does not request {metric}: no entry of its \
-                 description files names it, the entry has an error (`jobmeter check DIR` there prints the line), or \
-                 it is optional and not promoted",
-                address(poll)
-            ),
-        });
+        let rejected = rejected_samples(client, poll, &gaps, (metric, now));
+        lines.push(rejected.unwrap_or_else(|| no_value(poll, &gaps, (metric, now))));
+    }
+    // The server may reject the poller's own metrics, too: the device is then in no list.
+    for device in name_suggestions::words(Some(devices)) {
+        if found.iter().all(|one| one.device != device) {
+            let gaps = path("/api/v1/gaps", &[("device", Some(device.to_owned()))]);
+            let gaps: Vec<api::Gap> = client.get(&gaps)?;
+            lines.extend(rejected_samples(client, &unlisted(device), &gaps, (metric, now)));
+        }
     }
     Ok(lines)
+}
+
+/// A device of which only the name is known.
+fn unlisted(device: &str) -> api::Device {
+    api::Device {
+        device: device.to_owned(),
+        poller: None,
+        protocol: None,
+        address: None,
+        period_seconds: None,
+        state: api::DeviceState::Unknown,
+        reason: None,
+        last_good: None,
+        aliases: Vec::new(),
+    }
+}
+
+/// The rejection of samples of a device that may be those of a metric, with their number.
+fn rejected_samples(
+    client: &Client,
+    poll: &api::Device,
+    gaps: &[api::Gap],
+    (metric, now): (&str, f64),
+) -> Option<String> {
+    let gap = rejection_of(poll, gaps, (metric, now))?;
+    let (device, at) = (&poll.device, ago(Some(gap.to), now));
+    if poll.protocol.as_deref() == Some(&gap.source) {
+        return Some(format!("{device}: the poller dropped values, {at}: {}", gap.detail));
+    }
+    let any = ["poll_success", METER_SAMPLES].join(",");
+    let parameters = [("metric", Some(any)), ("device", Some(device.clone()))];
+    let of_device: Vec<api::Explanation> =
+        client.get(&path("/api/v1/explain", &parameters)).unwrap_or_default();
+    let mut senders = of_device.iter().flat_map(|one| &one.senders);
+    let sender = senders.find(|one| one.origin == gap.origin);
+    let count = sender.map_or_else(String::new, |one| {
+        let count = show::count(one.samples_rejected as f64);
+        format!("; of {} it rejected {count} samples up to now", gap.origin)
+    });
+    let which =
+        if gap.source.is_empty() { "values" } else { &*format!("`{}_*` values", gap.source) };
+    Some(format!("{device}: the server rejected {which}, {at}: {}{count}", gap.detail))
+}
+
+/// The latest gap because of rejected samples. The server's gaps name the first word of the metric, those of the poller's
+/// limit of an exporter the protocol.
+fn rejection_of<'a>(
+    poll: &api::Device,
+    gaps: &'a [api::Gap],
+    (metric, now): (&str, f64),
+) -> Option<&'a api::Gap> {
+    let word = metric.split('_').next().unwrap_or_default();
+    // While samples are rejected, each batch makes the gap longer.
+    let least = now - REJECTED_SECONDS.max(3.0 * poll.period_seconds.unwrap_or(0.0));
+    let rejected = gaps.iter().filter(|gap| {
+        gap.cause == model::Cause::SeriesRejected.words()
+            && gap.to >= least
+            && (gap.source.is_empty()
+                || *gap.source == *word
+                || poll.protocol.as_deref() == Some(&*gap.source))
+    });
+    rejected.max_by(|a, b| a.to.total_cmp(&b.to))
+}
+
+/// Why a device that answers has no values of a metric, by its gaps.
+fn no_value(poll: &api::Device, gaps: &[api::Gap], (metric, now): (&str, f64)) -> String {
+    let (device, poller) = (&poll.device, poll.poller.as_deref().unwrap_or_default());
+    if is_fed(poll) {
+        return format!("{device}: the feed {poller} sends metrics of wattmeters only");
+    }
+    let is_of_value =
+        |gap: &&api::Gap| gap.source.split_once('/').is_some_and(|(_, entry)| entry == metric);
+    match gaps.iter().rfind(is_of_value) {
+        Some(gap) => format!(
+            "{device}: {} answers, but without this value, {}: {}: {}",
+            address(poll),
+            ago(Some(gap.to), now),
+            gap.cause,
+            gap.detail
+        ),
+        None => format!(
+            "{device}: {} answers, but the poller {poller} does not request {metric}: no entry of its \
+             description files names it, the entry has an error (`jobmeter check DIR` there prints the line), or \
+             it is optional and not promoted",
+            address(poll)
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -258,8 +380,40 @@ mod tests {
         };
         let source = "snmp://pdu-1:161, read by the poller one, requested every 5.000 s";
         assert_eq!(text(api::DeviceState::Alive, None), [source, "alive"]);
+        let port = api::Device {
+            protocol: Some(api::FED_PROTOCOL.to_owned()),
+            address: None,
+            ..device(api::DeviceState::Ended, Some("the feed has ended"))
+        };
+        let lines: Vec<String> = poll_lines(&[port], 160.0).into_iter().map(|one| one.1).collect();
+        let ended = "ended: the feed has ended; last good value 1 min 0 s ago";
+        assert_eq!(lines, ["a wattmeter, read by the feed one", ended]);
         let silent = "unknown: the poller is silent; last good value 1 min 0 s ago";
         let unknown = api::DeviceState::Unknown;
         assert_eq!(text(unknown, Some("the poller is silent")), [source, silent]);
+    }
+
+    #[test]
+    fn rejected_samples_are_no_missing_entry() {
+        let poll = device(api::DeviceState::Alive, None);
+        let gap = |source: &str, cause: &str, to: f64| -> api::Gap {
+            let gap = serde_json::json!({"origin": "poller-one/group-0", "device": "pdu-1", "source": source,
+                "from": 90.0, "to": to, "cause": cause, "detail": "a limit"});
+            serde_json::from_value(gap).unwrap()
+        };
+        let rejected = "series rejected";
+        let gaps = [gap("snmp", "source timed out", 120.0), gap("other", rejected, 119.0)];
+        assert_eq!(rejection_of(&poll, &gaps, ("power_watts", 160.0)), None);
+        let why = no_value(&poll, &gaps, ("power_watts", 160.0));
+        assert!(why.contains("does not request power_watts"), "{why}");
+        for source in ["power", "snmp", ""] {
+            let gaps = [gap("snmp", "source timed out", 120.0), gap(source, rejected, 119.0)];
+            assert_eq!(
+                rejection_of(&poll, &gaps, ("power_watts", 160.0)),
+                Some(&gaps[1]),
+                "{source}"
+            );
+            assert_eq!(rejection_of(&poll, &gaps, ("power_watts", 1000.0)), None, "it is over");
+        }
     }
 }

@@ -66,8 +66,13 @@ pub(crate) fn explain(client: &Client, args: &ExplainArgs) -> anyhow::Result<Exi
     ];
     let path = path(EXPLAIN, &[&query_parameters[..], &interval.parameters].concat());
     let mut out = BufWriter::new(io::stdout().lock());
-    let body = client.text(&path, "application/json")?;
+    let mut body = client.text(&path, "application/json")?;
     let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
+    if explained.is_empty()
+        && let Some(of_feeders) = of_feeders(client, &query_parameters, &interval)?
+    {
+        (body, explained) = of_feeders;
+    }
     explained.iter_mut().for_each(drop_other_runs);
     if args.format.json {
         writeln!(out, "{}", machine(&body))?;
@@ -79,6 +84,27 @@ pub(crate) fn explain(client: &Client, args: &ExplainArgs) -> anyhow::Result<Exi
     missing.iter().try_for_each(|line| note(line))?;
     let is_whole = !explained.is_empty() && missing.is_empty();
     Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
+}
+
+/// The explanation of the series of devices that feed the selected node, as `jobmeter get` prints their samples; `None` if
+/// there are none.
+fn of_feeders(
+    client: &Client,
+    [metric, device, job, labels]: &[(&'static str, Option<String>); 4],
+    interval: &Interval,
+) -> anyhow::Result<Option<(String, Vec<api::Explanation>)>> {
+    let (Some(node), None) = (&device.1, &labels.1) else { return Ok(None) };
+    let feeders = devices::feeders(client, node);
+    if node.contains(',') || feeders.is_empty() {
+        return Ok(None);
+    }
+    let alias = serde_json::json!({ "_device_alias": node }).to_string();
+    let parameters =
+        [metric.clone(), ("device", Some(feeders.join(","))), job.clone(), ("labels", Some(alias))];
+    let path = path(EXPLAIN, &[&parameters[..], &interval.parameters].concat());
+    let body = client.text(&path, "application/json")?;
+    let explained: Vec<api::Explanation> = client.understood(&path, &body)?;
+    Ok((!explained.is_empty()).then_some((body, explained)))
 }
 
 /// The interval that is explained.
@@ -281,7 +307,11 @@ fn write(
         line("error", format!("{}, {}: {}", ago(last.time), last.state, last.reason))?;
     }
     for from in &one.senders {
-        line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
+        let rejected = match from.samples_rejected {
+            0 => String::new(),
+            count => format!(", {} of its samples rejected", show::count(count as f64)),
+        };
+        line("from", format!("{}, last batch {}{rejected}", from.origin, ago(from.last_seen)))?;
     }
     let distance = one.period_seconds.map_or_else(String::new, |seconds| {
         format!(", the latest samples every {}", show::seconds(seconds))

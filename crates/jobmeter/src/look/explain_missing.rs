@@ -386,6 +386,7 @@ mod tests {
             nodes_applied: 1,
             rejected: Vec::new(),
             shortened: Vec::new(),
+            superseded: Vec::new(),
         }
     }
 

@@ -31,15 +31,40 @@ pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
 
 /// Rejects a source that neither agents nor pollers of this version have.
 pub(crate) fn check_source_or_protocol(name: &str) -> anyhow::Result<()> {
+    if name == config::FED_SOURCE {
+        bail!(
+            "--source {name}: the feed of a wattmeter has no setting to change; `jobmeter promote \
+             wattmetre_power_watt --nodes PORT --for 10m` stores each sample of a port for a time, and `jobmeter flush \
+             --nodes PORT --source {name}` those of the last 60 s"
+        );
+    }
     let names = agent::sources().map(|spec| spec.name).chain(config::POLLED_SOURCES);
-    check_among(name, &names.collect::<Vec<_>>())
+    check_among(name, &names.collect::<Vec<_>>()).map_err(|error| {
+        let protocols = config::POLLED_SOURCES.join(", ");
+        anyhow::anyhow!("{error}; the protocols of pollers are {protocols}")
+    })
+}
+
+/// Rejects a source of which no program keeps samples for a flush.
+pub(crate) fn check_may_flush(name: &str) -> anyhow::Result<()> {
+    if config::is_only_polled(name) {
+        bail!(
+            "--source {name}: pollers keep no samples, so there is nothing to flush; agents keep the samples of a \
+             burst (`jobmeter set --burst`), and feeds of wattmeters those of the last 60 s (--source {})",
+            config::FED_SOURCE
+        );
+    }
+    check_source(name)?;
+    check_may_burst("--source", name)
 }
 
 fn check_among(name: &str, known: &[&'static str]) -> anyhow::Result<()> {
     if known.contains(&name) {
         return Ok(());
     }
-    let meant = config::nearest(name, known.iter().copied());
+    let is_it = |one: &&&str| one.eq_ignore_ascii_case(name);
+    let same = known.iter().find(is_it).copied();
+    let meant = same.or_else(|| config::nearest(name, known.iter().copied()));
     let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     bail!("--source {name}: unknown source{meant} (`jobmeter sources` lists the sources)")
 }
@@ -88,6 +113,20 @@ mod tests {
         let both = config::POLLED_SOURCES.into_iter().filter(|name| read.contains(name));
         assert_eq!(both.collect::<Vec<_>>(), config::POLLED_AND_READ_SOURCES);
         assert!(check_source_or_protocol("snmp").is_ok() && check_source("snmp").is_err());
+    }
+
+    #[test]
+    fn messages_about_sources_of_pollers_name_the_protocols_and_what_can_be_done() {
+        let of = |checked: anyhow::Result<()>| checked.unwrap_err().to_string();
+        let unknown = of(check_source_or_protocol("SNMP"));
+        assert!(unknown.contains("did you mean `snmp`?"), "{unknown}");
+        let unknown = of(check_source_or_protocol("qqqqqqqq"));
+        assert!(unknown.contains("snmp, ipmi, prometheus, json, modbus"), "{unknown}");
+        let fed = of(check_source_or_protocol("wattmetre"));
+        assert!(fed.contains("jobmeter promote wattmetre_power_watt"), "{fed}");
+        let polled = of(check_may_flush("snmp"));
+        assert!(polled.contains("nothing to flush") && polled.contains("wattmetre"), "{polled}");
+        assert!(check_may_flush("cpu").is_ok() && check_may_flush("SNMP").is_err());
     }
 
     #[test]

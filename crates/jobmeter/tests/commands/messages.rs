@@ -37,6 +37,19 @@ fn unread() -> Stdio {
 }
 
 #[test]
+fn a_command_that_cannot_start_is_one_line() {
+    for (command, code, want) in [
+        ("/nonexistent/cmd", 127, "jobmeter: /nonexistent/cmd: "),
+        ("no-such-command-anywhere", 127, "jobmeter: no-such-command-anywhere: no such command"),
+        ("/etc/passwd", 126, "jobmeter: /etc/passwd: not executable"),
+    ] {
+        let (is, out, messages) = jobmeter("http://127.0.0.1:1", &["run", "--json", "--", command]);
+        assert_eq!((is, &*out, messages.lines().count()), (code, "", 1), "{command}: {messages}");
+        assert!(messages.starts_with(want), "{messages}");
+    }
+}
+
+#[test]
 fn times_of_a_server_in_another_zone_are_local_or_utc() {
     let url = serve_with(|request| match &*request.line {
         line if line.contains("/health") => ("200 OK", HEALTH.to_owned()),
@@ -199,6 +212,53 @@ fn a_promotion_that_changes_nothing_yet_is_reported_and_such_a_flush_ends_with_1
         code == 1 && error.contains("n1 rejected change 7: --burst of cpu: no bursts"),
         "{error}"
     );
+}
+
+const FEEDER: &str = r#"[{"device":"bmc-1","poller":"lab","protocol":"ipmi","address":"ipmi://bmc-1","period_seconds":5.0,
+    "state":"alive","reason":null,"last_good":1.0,"aliases":["sn"]}]"#;
+
+#[test]
+fn a_promotion_of_no_known_entry_of_a_poller_has_a_note() {
+    let url = serve_with(|request| {
+        let body = match &*request.line {
+            line if line.contains("/promotions") => {
+                r#"[{"id":1,"metric":"nothing_","nodes":"sn","job":null,"created":1.0,"created_by":"","until":2.0,
+                    "origin":"","error":null}]"#
+            }
+            line if line.contains("/devices") => FEEDER,
+            line if line.contains("/catalogue") || line.contains("/nodes") => "[]",
+            _ => HEALTH,
+        };
+        ("200 OK", body.to_owned())
+    });
+    let (code, _, error) = jobmeter(&url, &["promote", "nothing_", "--nodes", "sn"]);
+    assert!(
+        code == 0 && error.contains("`nothing_` matches no metric that has samples"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_metric_that_a_device_feeds_to_a_node_is_explained() {
+    let url = serve_with(|request| {
+        let body = match &*request.line {
+            line if line.contains("/explain") && line.contains("bmc-1") => {
+                assert!(line.contains("_device_alias"), "{line}");
+                r#"[{"device":"bmc-1","metric":"ps_watt","cluster":null,"job":null,"labels":{"_device_alias":"sn"},
+                    "unit":"watts","kind":"gauge","help":"Power.","source":null,"source_errors":null,"last_error":null,
+                    "senders":[],"period_seconds":5.0,"samples":7,"time":1.0,"value":42.0,"counter_start":null,
+                    "gaps":[],"gaps_count":0}]"#
+            }
+            line if line.contains("/devices") && line.contains("node=sn") => FEEDER,
+            line if line.contains("/explain") || line.contains("/nodes") => "[]",
+            line if line.contains("/settings") || line.contains("/promotions") => "[]",
+            _ => HEALTH,
+        };
+        ("200 OK", body.to_owned())
+    });
+    let (code, out, error) = jobmeter(&url, &["explain", "ps_watt", "--device", "sn"]);
+    assert!(code == 0 && out.starts_with("bmc-1 ps_watt"), "{out}{error}");
+    assert!(!error.contains("no samples"), "{error}");
 }
 
 #[test]

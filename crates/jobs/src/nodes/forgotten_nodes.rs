@@ -3,7 +3,7 @@
 use crate::common::sql_parts::device;
 use crate::{Registry, RegistryError};
 use model::{DeviceId, Timestamp};
-use rusqlite::{TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::HashMap;
 
 /// Maximum number of stored nodes. The most recent ones stay. A node takes about 50 bytes.
@@ -47,15 +47,22 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn forgotten_nodes(&self) -> Result<HashMap<DeviceId, Timestamp>, RegistryError> {
-        let reader = self.reader.lock();
-        let mut find = reader.prepare_cached("SELECT device, at FROM forgotten_nodes")?;
-        let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
-        let one = |row: rusqlite::Result<(String, i64)>| {
-            let (name, at) = row?;
-            Ok((device(name)?, Timestamp(at)))
-        };
-        rows.map(one).collect()
+        times_of(&self.reader.lock(), "SELECT device, at FROM forgotten_nodes")
     }
+}
+
+/// Returns the names that a query selects, each with a time.
+pub(super) fn times_of(
+    reader: &Connection,
+    select: &str,
+) -> Result<HashMap<DeviceId, Timestamp>, RegistryError> {
+    let mut find = reader.prepare_cached(select)?;
+    let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+    let one = |row: rusqlite::Result<(String, i64)>| {
+        let (name, at) = row?;
+        Ok((device(name)?, Timestamp(at)))
+    };
+    rows.map(one).collect()
 }
 
 #[cfg(test)]

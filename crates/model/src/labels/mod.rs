@@ -7,7 +7,8 @@ pub use json_objects::{JsonObjects, json_text};
 
 use crate::is_unprintable;
 use jsonb::{canonical, members, object, quote, text_of};
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 /// Maximum length of the canonical text of a label set, in bytes.
 pub const LABELS_BYTES_MAX: usize = 4096;
@@ -42,7 +43,9 @@ pub enum LabelsError {
 
 impl Default for Labels {
     fn default() -> Self {
-        Self(Arc::from("{}"))
+        // Most series have none, so they share the text.
+        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("{}"));
+        Self(Arc::clone(&NONE))
     }
 }
 

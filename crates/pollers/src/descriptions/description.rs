@@ -21,26 +21,33 @@ pub struct Description {
     pub name: String,
     /// The device that the samples belong to.
     pub device: DeviceId,
-    /// The target that is asked.
-    pub target: Target,
+    /// The target that is asked. Entries of a file share it.
+    pub target: Arc<Target>,
     /// What the target is asked for.
     pub request: Request,
     /// Period of the requests.
     pub period: Duration,
-    /// Period while no job has an allocation of the device.
-    pub period_idle: Option<Duration>,
-    /// Period while the metric is promoted.
-    pub period_promoted: Option<Duration>,
     /// Longest duration of an exchange.
     pub timeout: Duration,
     /// Whether it is requested only while a promotion holds.
     pub is_optional: bool,
     /// Labels of its samples.
     pub labels: Labels,
-    /// Factor of each value; 1 if absent.
-    pub scale_factor: Option<f64>,
     /// The meaning that the file declares.
     pub declared: DeclaredMeaning,
+    /// What most entries do not have; `None` if it has nothing of it. In a box: a poller has ten thousands of entries.
+    pub(super) rare: Option<Box<Rare>>,
+}
+
+/// What most entries do not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rare {
+    /// Period while no job has an allocation of the device.
+    pub period_idle: Option<Duration>,
+    /// Period while the metric is promoted.
+    pub period_promoted: Option<Duration>,
+    /// Factor of each value; 1 if absent.
+    pub scale_factor: Option<f64>,
     /// Name of the secret that the URL does not contain.
     pub credential: Option<String>,
     /// How the certificate of the target is verified.
@@ -49,39 +56,75 @@ pub struct Description {
     pub only: Option<Expressions>,
 }
 
+impl Rare {
+    const NONE: Self = Self {
+        period_idle: None,
+        period_promoted: None,
+        scale_factor: None,
+        credential: None,
+        tls: TlsVerification::SystemRoots,
+        only: None,
+    };
+
+    /// `None` for nothing.
+    pub(super) fn into_box(self) -> Option<Box<Self>> {
+        (self != Self::NONE).then(|| Box::new(self))
+    }
+}
+
 impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
         self.labels.get("_device_alias")
     }
 
+    /// What most entries do not have.
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&Rare::NONE)
+    }
+
+    /// Replaces what most entries do not have.
+    pub fn set_rare(&mut self, rare: Rare) {
+        self.rare = rare.into_box();
+    }
+
+    /// Shares what is equal in another entry.
+    pub(super) fn share(&mut self, other: &Self) {
+        fn share<T: Clone + PartialEq>(one: &mut T, other: &T) {
+            if one == other {
+                one.clone_from(other);
+            }
+        }
+        share(&mut self.device, &other.device);
+        share(&mut self.target, &other.target);
+        share(&mut self.labels, &other.labels);
+    }
+
     /// Whether another entry requests the same, wherever it is written.
     pub fn is_like(&self, other: &Self) -> bool {
-        let Self { file: _, line: _, only: _, name, device, target, request, labels, .. } = self;
-        let Self { period, period_idle, period_promoted, timeout, is_optional, .. } = self;
-        let Self { scale_factor, declared, credential, tls, .. } = self;
+        let Self { file: _, line: _, name, device, target, request, labels, .. } = self;
+        let Self { period, timeout, is_optional, declared, rare: _, .. } = self;
+        let Rare { period_idle, period_promoted, scale_factor, credential, tls, only: _ } =
+            self.rare();
+        let rare = other.rare();
         (name, device, target, request, labels)
             == (&other.name, &other.device, &other.target, &other.request, &other.labels)
-            && (period, period_idle, period_promoted, timeout, is_optional)
-                == (
-                    &other.period,
-                    &other.period_idle,
-                    &other.period_promoted,
-                    &other.timeout,
-                    &other.is_optional,
-                )
-            && (scale_factor, declared, credential, tls)
-                == (&other.scale_factor, &other.declared, &other.credential, &other.tls)
+            && (period, timeout, is_optional, declared)
+                == (&other.period, &other.timeout, &other.is_optional, &other.declared)
+            && (period_idle, period_promoted, scale_factor)
+                == (&rare.period_idle, &rare.period_promoted, &rare.scale_factor)
+            && (credential, tls) == (&rare.credential, &rare.tls)
     }
 
     /// Whether its target has a certificate that the system's roots verify.
     pub fn is_verified_by_roots(&self) -> bool {
-        self.target.is_tls && self.tls == TlsVerification::SystemRoots
+        self.target.is_tls && self.rare().tls == TlsVerification::SystemRoots
     }
 
     /// Whether a promotion, or a job, changes how it is polled.
-    pub const fn is_on_demand(&self) -> bool {
-        self.is_optional || self.period_promoted.is_some() || self.period_idle.is_some()
+    pub fn is_on_demand(&self) -> bool {
+        let Rare { period_promoted, period_idle, .. } = self.rare();
+        self.is_optional || period_promoted.is_some() || period_idle.is_some()
     }
 
     /// Kind and unit of its metric by its keys and its name. Those of an exporter's metrics are exposed.
@@ -101,7 +144,7 @@ pub enum TlsVerification {
     /// By the certificates of this file.
     Ca(PathBuf),
     /// By the SHA-256 of the certificate.
-    Fingerprint([u8; 32]),
+    Fingerprint(Box<[u8; 32]>),
     /// Not at all.
     Insecure,
 }
@@ -145,6 +188,8 @@ pub struct Target {
     pub user: Option<Secret>,
     /// Password.
     pub password: Option<Secret>,
+    /// Parameters of the sessions beside these, if the URL has them: keys, algorithms, the context, the privilege.
+    pub session: Option<Secret>,
 }
 
 /// The target as in a URL, without its secrets.

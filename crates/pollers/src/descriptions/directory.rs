@@ -4,6 +4,7 @@ use super::description::Description;
 use super::keys::read_entry;
 use crate::yaml::{Value, load};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -36,6 +37,11 @@ impl Directory {
     /// Whether an entry or a file has an error.
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Orders the findings by file and line.
+    pub(crate) fn sort_findings(&mut self) {
+        self.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     }
 }
 
@@ -82,6 +88,22 @@ impl fmt::Display for Finding {
 ///
 /// The folder cannot be read. Errors of a file are findings.
 pub fn read_directory(dir: &Path) -> io::Result<Directory> {
+    let mut directory = read_files(dir, |_| {})?;
+    directory.findings.extend(duplicates(directory.descriptions.iter()));
+    directory.sort_findings();
+    Ok(directory)
+}
+
+/// Reads every file of a folder as [`read_directory`] does, and calls a function after each, which may take its entries:
+/// entries of thousands of files need much memory. The caller finds the duplicates.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub(crate) fn read_files(
+    dir: &Path,
+    mut after_file: impl FnMut(&mut Directory),
+) -> io::Result<Directory> {
     let mut files = Vec::new();
     for entry in list_directory(dir)? {
         let entry = entry?;
@@ -97,8 +119,8 @@ pub fn read_directory(dir: &Path) -> io::Result<Directory> {
     let mut directory = Directory { files: files.len(), ..Directory::default() };
     for file in &files {
         read_file(file, &mut directory);
+        after_file(&mut directory);
     }
-    warn_of_duplicates(&mut directory);
     Ok(directory)
 }
 
@@ -155,8 +177,11 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     };
     let mut is_rejected = false;
     for entry in entries {
-        let read = read_entry(path, entry);
+        let mut read = read_entry(path, entry);
         is_rejected |= read.is_rejected_by_kwollect;
+        if let (Some(one), Some(before)) = (&mut read.description, directory.descriptions.last()) {
+            one.share(before);
+        }
         directory.descriptions.extend(read.description);
         directory.findings.extend(read.notices.into_iter().map(|notice| Finding {
             severity: if notice.is_error { Severity::Error } else { Severity::Warning },
@@ -168,35 +193,53 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     }
 }
 
-/// Warns of entries that store the same series: their samples would alternate.
-fn warn_of_duplicates(directory: &mut Directory) {
+/// Warnings of entries that store the same series, whose samples would alternate, and of contradicting meanings.
+pub(crate) fn duplicates<'a>(all: impl Iterator<Item = &'a Description>) -> Vec<Finding> {
     let mut known: HashMap<(&str, &str, &str), &Description> = HashMap::new();
-    let mut duplicates = Vec::new();
-    for description in &directory.descriptions {
+    let mut declared: HashMap<&str, &Description> = HashMap::new();
+    let mut found = Vec::new();
+    for description in all {
         if description.target.protocol == crate::protocols::Protocol::Prometheus {
             continue;
         }
-        let key = (description.device.as_str(), &*description.name, description.labels.as_str());
-        match known.get(&key) {
-            None => {
-                known.insert(key, description);
-            }
-            Some(first) => duplicates.push(Finding {
-                file: Arc::clone(&description.file),
-                line: description.line,
-                severity: Severity::Warning,
-                what: format!(
-                    "{} of {} with these labels is requested by {}:{}, too",
-                    description.name.escape_debug(),
-                    description.device,
-                    first.file.display(),
-                    first.line
+        let Description { name, device, .. } = description;
+        let mut warn = |first: &Description, what: String| {
+            let what = format!("{what} {}:{}", first.file.display(), first.line);
+            let (file, line) = (Arc::clone(&description.file), description.line);
+            found.push(Finding { file, line, severity: Severity::Warning, what });
+        };
+        let shown = name.escape_debug();
+        match known.entry((device.as_str(), name, description.labels.as_str())) {
+            Entry::Vacant(entry) => drop(entry.insert(description)),
+            Entry::Occupied(first) => warn(
+                first.get(),
+                format!("{shown} of {device} with these labels is requested, too, by"),
+            ),
+        }
+        if description.declared.kind.is_some() || description.declared.unit.is_some() {
+            match declared.entry(name) {
+                Entry::Vacant(entry) => drop(entry.insert(description)),
+                Entry::Occupied(first) if contradicts(description, first.get()) => warn(
+                    first.get(),
+                    format!(
+                        "the server rejects the samples of this entry, or of the other one: {shown} has \
+                         another kind or unit by"
+                    ),
                 ),
-            }),
+                Entry::Occupied(_) => {}
+            }
         }
     }
-    directory.findings.extend(duplicates);
-    directory.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    found
+}
+
+/// Whether two entries declare different meanings.
+fn contradicts(one: &Description, other: &Description) -> bool {
+    fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+        one.is_some() && other.is_some() && one != other
+    }
+    let (one, other) = (&one.declared, &other.declared);
+    differ(one.kind.as_ref(), other.kind.as_ref()) || differ(one.unit.as_ref(), other.unit.as_ref())
 }
 
 /// The entries of a text without errors and warnings.
@@ -211,6 +254,58 @@ pub(crate) fn entries_of(text: &str) -> Vec<Description> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parameters_of_a_session_belong_to_the_target() {
+        let target = |url: &str| {
+            let entry = format!("- {{name: a, device_id: d, url: '{url}'}}\n");
+            Arc::clone(&entries_of(&entry)[0].target)
+        };
+        let v3 = "snmpv3://ann@h/1.3.6.1?auth=sha256&authkey=12345678";
+        assert_eq!(target(v3), target(&v3.replace("1.3.6.1", "1.3.6.2")));
+        for other in [
+            v3.replace("12345678", "12345679"),
+            v3.replace("sha256", "md5"),
+            format!("{v3}&priv=aes128&privkey=12345678"),
+            format!("{v3}&context=c"),
+        ] {
+            assert_ne!(target(v3), target(&other), "{other}");
+        }
+        let bmc = "ipmisensor://ann:secret@h/dcmi/power";
+        assert_eq!(target(bmc), target(&bmc.replace("dcmi/power", "Fan 1")));
+        for other in ["cipher=3", "kg=k", "privilege=user"] {
+            assert_ne!(target(bmc), target(&format!("{bmc}?{other}")), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_server_accepts_is_an_error() {
+        let mut directory = Directory::default();
+        let text = "- {name: 'a, b', device_id: d, url: 'http://d/#a'}\n\
+                    - {name: outlet power, device_id: d, url: 'http://d/#a'}\n";
+        read_text(&Path::new("file").into(), text, &mut directory);
+        let found: Vec<_> = directory.descriptions.iter().map(|one| &*one.name).collect();
+        assert_eq!(found, ["outlet power"]);
+        let finding = directory.findings[0].to_string();
+        assert!(finding.contains("name: `a, b` is no metric name"), "{finding}");
+    }
+
+    #[test]
+    fn contradicting_meanings_and_equal_series_are_warnings() {
+        let entry = |device: &str, more: &str| {
+            format!("- {{name: power, device_id: {device}, url: 'http://d/#a'{more}}}\n")
+        };
+        let text = entry("a", ", unit: watts")
+            + &entry("b", ", unit: volts")
+            + &entry("c", ", kind: gauge")
+            + &entry("c", "");
+        let entries = entries_of(&text);
+        let found: Vec<String> =
+            duplicates(entries.iter()).iter().map(|one| one.to_string()).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("file:2: ") && found[0].ends_with("by file:1"), "{found:?}");
+        assert!(found[1].ends_with("power of c with these labels is requested, too, by file:3"));
+    }
 
     #[test]
     fn a_key_of_megabytes_is_a_short_finding() {

@@ -26,6 +26,11 @@ impl Expression {
         Some(Self { text: text.into(), start, whole, known: Mutex::default() })
     }
 
+    /// The expression as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether the name of a description begins with a match, as Kwollect matches.
     pub fn promotes(&self, description: &str) -> bool {
         self.start.is_match(description)

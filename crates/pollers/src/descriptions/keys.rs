@@ -1,13 +1,13 @@
 //! The keys of an entry, their types, and the entry made of them.
 
 use super::credentials;
-use super::description::{DeclaredMeaning, Description, Target, TlsVerification};
+use super::description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 use super::key_list::KEYS;
 use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
 use crate::url::UrlParts;
 use crate::yaml::{Node, Value};
-use model::{DeviceId, Kind, Labels, METRIC_NAME_BYTES_MAX, Unit, is_unprintable, nearest};
+use model::{DeviceId, Kind, Labels, Metric, Unit, nearest};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) fn read_entry(file: &Arc<Path>, node: &Node) -> ReadEntry {
     let Value::Map(entries) = &node.value else {
         let what = format!("an entry is a map of keys, not {}", node.value.kind());
         let notices = vec![Notice { line: node.line, is_error: true, what }];
-        return ReadEntry { description: None, notices, is_rejected_by_kwollect: true };
+        return ReadEntry { description: None, notices, is_rejected_by_kwollect: false };
     };
     let mut keys = Keys { line: node.line, values: BTreeMap::new(), notices: Vec::new() };
     for (key, value) in entries {
@@ -82,7 +82,8 @@ impl<'a> Keys<'a> {
             }
             None => {
                 let known = KEYS.iter().map(|key| key.name);
-                let near = nearest(name, known).map(|near| format!("; `{near}` is known"));
+                let near = nearest(&name.to_ascii_lowercase(), known)
+                    .map(|near| format!("; `{near}` is known"));
                 let what =
                     format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default());
                 self.notices.push(Notice { line: key.line, is_error: false, what });
@@ -148,31 +149,29 @@ impl<'a> Keys<'a> {
             let what = "`tls` has no effect: the URL is not of TLS".to_owned();
             self.notices.push(Notice { line: node.line, is_error: false, what });
         }
+        let target = Target {
+            protocol: found.protocol,
+            is_tls: found.is_tls,
+            host: parts.host,
+            port: parts.port.unwrap_or(found.port),
+            user: found.user.map(Secret::new),
+            password: parts.password.map(Secret::new),
+            session: found.request.session(),
+        };
+        let rare = Rare { period_idle, period_promoted, scale_factor, credential, tls, only: None };
         Some(Description {
             file: Arc::clone(file),
             line: self.line,
             name: name?,
             device: device?,
-            target: Target {
-                protocol: found.protocol,
-                is_tls: found.is_tls,
-                host: parts.host,
-                port: parts.port.unwrap_or(found.port),
-                user: found.user.map(Secret::new),
-                password: parts.password.map(Secret::new),
-            },
+            target: Arc::new(target),
             request: found.request,
             period,
-            period_idle,
-            period_promoted,
             timeout: timeout.unwrap_or_else(|| period.min(TIMEOUT_DEFAULT_MAX)),
             is_optional,
             labels,
-            scale_factor,
             declared,
-            credential,
-            tls,
-            only: None,
+            rare: rare.into_box(),
         })
     }
 
@@ -210,15 +209,10 @@ fn text(value: &Value) -> Result<&str, String> {
 
 fn metric_name(value: &Value) -> Result<String, String> {
     let name = text(value)?;
-    if name.is_empty() {
-        return Err("it is empty".into());
-    }
-    if name.len() > METRIC_NAME_BYTES_MAX {
-        return Err(format!("{} bytes are too long; {METRIC_NAME_BYTES_MAX} at most", name.len()));
-    }
-    match name.chars().find(|letter| is_unprintable(*letter)) {
-        Some(bad) => Err(format!("the character {bad:?} is unprintable")),
-        None => Ok(name.to_owned()),
+    match Metric::check_name(name) {
+        Ok(()) => Ok(name.to_owned()),
+        Err(_) if name.is_empty() => Err("it is empty".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -356,6 +350,8 @@ fn tls(value: &Value) -> Result<TlsVerification, String> {
 
 /// The key `fingerprint`.
 fn fingerprint(text: &str) -> Result<TlsVerification, String> {
-    let digest = TlsVerification::digest(text).map(TlsVerification::Fingerprint);
-    digest.ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
+    let digest = TlsVerification::digest(text).map(Box::new);
+    digest
+        .map(TlsVerification::Fingerprint)
+        .ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
 }

@@ -22,13 +22,13 @@ mod manual;
 mod pins;
 mod summary;
 
-pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
+pub use description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
-pub(crate) use directory::list_directory;
 pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
+pub(crate) use directory::{duplicates, list_directory, read_files};
 pub use expressions::{Expression, Expressions};
 pub use key_list::{KEYS, KeySpec};
 pub use manual::{manual, reference};

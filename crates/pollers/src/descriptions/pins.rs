@@ -1,6 +1,6 @@
 //! Pinned certificates: the fingerprints that `jobmeter poll --pin` wrote. The description files stay as they are.
 
-use super::description::{Description, Target, TlsVerification};
+use super::description::{Description, Rare, Target, TlsVerification};
 use config::{PollerConfig, SecretFileError, read_secret_file};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,9 +80,7 @@ impl Pins {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        let new = path.with_extension("new");
-        delivery::write_private(&new, text.as_bytes())?;
-        std::fs::rename(new, path)
+        delivery::replace_private(path, text.as_bytes())
     }
 
     /// Pins a certificate, unless the target has one. Returns the pinned certificate if it is another.
@@ -95,7 +93,8 @@ impl Pins {
     pub fn apply(&self, descriptions: &mut [Description]) {
         for one in descriptions.iter_mut().filter(|one| one.is_verified_by_roots()) {
             if let Some(digest) = self.0.get(&place(&one.target)) {
-                one.tls = TlsVerification::Fingerprint(*digest);
+                let tls = TlsVerification::Fingerprint(Box::new(*digest));
+                one.set_rare(Rare { tls, ..one.rare().clone() });
             }
         }
     }
@@ -114,6 +113,7 @@ fn place(target: &Target) -> String {
 mod tests {
     use super::*;
     use crate::descriptions::{Directory, read_text};
+    use std::sync::Arc;
 
     fn descriptions() -> Vec<Description> {
         let mut directory = Directory::default();
@@ -132,14 +132,15 @@ mod tests {
         let mut pins = Pins::read(&path).unwrap();
         assert_eq!(pins, Pins::default());
         let mut all = descriptions();
-        let target = all[0].target.clone();
+        let target = Arc::clone(&all[0].target);
         assert_eq!(pins.pin(&target, [7; 32]), None);
         assert_eq!(pins.pin(&target, [8; 32]), Some([7; 32]), "another certificate");
         pins.write(&path).unwrap();
         let pins = Pins::read(&path).unwrap();
         pins.apply(&mut all);
-        let tls: Vec<&TlsVerification> = all.iter().map(|one| &one.tls).collect();
-        let (roots, pinned) = (TlsVerification::SystemRoots, TlsVerification::Fingerprint([7; 32]));
+        let tls: Vec<&TlsVerification> = all.iter().map(|one| &one.rare().tls).collect();
+        let pinned = TlsVerification::Fingerprint(Box::new([7; 32]));
+        let roots = TlsVerification::SystemRoots;
         assert_eq!(tls, [&pinned, &TlsVerification::Insecure, &roots, &roots]);
         for wrong in ["bmc-1:443", "bmc-1:443 07", "bmc-1:443 zz"] {
             delivery::write_private(&path, wrong.as_bytes()).unwrap();

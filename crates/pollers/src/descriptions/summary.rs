@@ -35,9 +35,10 @@ impl Load {
                 _ => 1.0,
             };
             let (sum, period) = match description.is_optional {
-                true => {
-                    (&mut load.promoted, description.period_promoted.unwrap_or(description.period))
-                }
+                true => (
+                    &mut load.promoted,
+                    description.rare().period_promoted.unwrap_or(description.period),
+                ),
                 false => (&mut load.always, description.period),
             };
             *sum += rows / period.as_secs_f64();
@@ -51,7 +52,7 @@ pub fn summary(directory: &Directory) -> String {
     let mut rows: BTreeMap<(&Target, &str, Duration, bool), Vec<&str>> = BTreeMap::new();
     for description in &directory.descriptions {
         let key = (
-            &description.target,
+            &*description.target,
             description.device.as_str(),
             description.period,
             description.is_optional,

@@ -10,13 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig};
 use std::error::Error;
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Body {
 /// An HTTP client of one target. It keeps one connection with TLS open between requests: a BMC needs about a second for
 /// a new one. Others are closed: a connection has 25 KiB of buffers, and a poller thousands of them.
 pub(super) struct Client {
-    target: Target,
+    target: Arc<Target>,
     connection: Option<Connection>,
     /// The TLS configuration of the connection, while requests succeed.
     tls: Option<(TlsVerification, Arc<ClientConfig>)>,
@@ -107,6 +107,8 @@ pub(super) struct Received {
     pub(super) status: StatusCode,
     headers: HeaderMap,
     pub(super) bytes: Vec<u8>,
+    /// Whether the target has a user.
+    has_user: bool,
 }
 
 impl Received {
@@ -122,8 +124,14 @@ impl Received {
                 let content_type = self.header(CONTENT_TYPE.as_str()).to_owned();
                 Ok(Body { content_type, bytes: self.bytes })
             }
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Err(Failure::denied(format!("user or password is rejected: {status}")))
+            status @ StatusCode::UNAUTHORIZED if !self.has_user => Err(Failure::denied(format!(
+                "the target requires a user, and the URL has none: {status}"
+            ))),
+            status @ StatusCode::UNAUTHORIZED => {
+                Err(Failure::rejected_user(format!("user or password is rejected: {status}")))
+            }
+            status @ StatusCode::FORBIDDEN => {
+                Err(Failure::denied(format!("the target permits no reading of this: {status}")))
             }
             status => Err(Failure::broken(format!("the response is {status}"))),
         }
@@ -131,18 +139,8 @@ impl Received {
 }
 
 impl Client {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone(), connection: None, tls: None }
-    }
-
-    /// Fetches a path of the target. Redirects are followed to the same host only.
-    pub(super) async fn get(
-        &mut self,
-        verification: &TlsVerification,
-        path: &str,
-        limits: (&str, usize),
-    ) -> Result<Body, Failure> {
-        self.follow(verification, Call::get(path, limits)).await?.into_body()
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        Self { target: Arc::clone(target), connection: None, tls: None }
     }
 
     /// Sends a request. Redirects are followed to the same host only.
@@ -207,6 +205,7 @@ impl Client {
         bytes_max: usize,
     ) -> Result<Received, Failure> {
         let received = receive(response, bytes_max).await?;
+        let received = Received { has_user: self.target.user.is_some(), ..received };
         if received.status.is_success() && self.target.is_tls {
             self.connection = Some(connection);
         }
@@ -269,12 +268,31 @@ pub(super) async fn connect_tls(
     stream.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
-            Some(rustls::Error::InvalidCertificate(_)) => {
-                Failure::denied(format!("the certificate is not accepted: {error}"))
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                Failure::denied(format!("the certificate is not accepted: {}", reason(why)))
             }
             _ => Failure::broken(format!("cannot begin TLS: {error}")),
         }
     })
+}
+
+/// Why a certificate is not accepted, and what to do.
+fn reason(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => "no authority that is known here has signed it; name \
+             one by `tls: {ca: FILE}`, or the certificate by `tls: {fingerprint: …}` or `jobmeter poll --pin`"
+            .to_owned(),
+        // rustls' error for a self-signed certificate that is its own authority.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is signed by itself, which `ca` cannot verify; name it by `tls: {fingerprint: …}` or \
+             `jobmeter poll --pin`"
+                .to_owned()
+        }
+        CertificateError::ApplicationVerificationFailure => {
+            "its fingerprint differs from the one that is expected".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 async fn begin(
@@ -294,9 +312,14 @@ async fn begin(
 
 async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<Received, Failure> {
     let (head, body) = response.into_parts();
-    let mut received = Received { status: head.status, headers: head.headers, bytes: Vec::new() };
+    let (headers, bytes) = (head.headers, Vec::new());
+    let mut received = Received { status: head.status, headers, bytes, has_user: false };
     if !received.status.is_success() {
         return Ok(received);
+    }
+    // A body of which the head states that it is too long is not read: many at once need much memory.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > bytes_max) {
+        return Err(too_long(bytes_max));
     }
     let (mut body, mut bytes) = (Limited::new(body, bytes_max), Vec::new());
     while let Some(frame) = body.frame().await {
@@ -354,7 +377,7 @@ pub fn parse_any(bytes: &[u8]) {
     let Ok(location) = std::str::from_utf8(bytes) else { return };
     let (host, user, password) = ("bmc".to_owned(), None, None);
     let protocol = Protocol::Json;
-    let target = Target { protocol, is_tls: true, host, port: 8443, user, password };
+    let target = Target { protocol, is_tls: true, host, port: 8443, user, password, session: None };
     if let Ok(path) = same_host(&target, location) {
         assert!(path.starts_with('/') && location.ends_with(&*path) || path == "/");
     }
@@ -380,6 +403,19 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     #[test]
+    fn a_target_that_requires_a_user_is_not_one_that_rejects_it() {
+        let why = |status, has_user| {
+            let (headers, bytes) = (HeaderMap::new(), Vec::new());
+            let received = Received { status, headers, bytes, has_user };
+            received.into_body().err().map(|failure| failure.what.into_owned()).unwrap_or_default()
+        };
+        let none = "the target requires a user, and the URL has none: 401 Unauthorized";
+        assert_eq!(why(StatusCode::UNAUTHORIZED, false), none);
+        let rejected = "user or password is rejected: 401 Unauthorized";
+        assert_eq!(why(StatusCode::UNAUTHORIZED, true), rejected);
+    }
+
+    #[test]
     fn redirects_to_other_hosts_are_errors() {
         let target = |is_tls, port| Target {
             protocol: Protocol::Json,
@@ -388,6 +424,7 @@ mod tests {
             port,
             user: None,
             password: None,
+            session: None,
         };
         let to = |target: &Target, location: &str| same_host(target, location).ok();
         let (plain, tls) = (target(false, 80), target(true, 8443));
@@ -409,6 +446,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_that_is_too_long_by_its_head_is_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let device = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Its body never follows.
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            stream
+        });
+        let mut client = Client::new(&Arc::new(local(port)));
+        let call = Call::get("/", ("*/*", 1 << 20));
+        let received = client.follow(&TlsVerification::SystemRoots, call).await;
+        let failure = received.and_then(Received::into_body).err().unwrap();
+        assert_eq!(failure.what, "the body has more than 1 MiB");
+        device.await.unwrap();
+    }
+
+    fn local(port: u16) -> Target {
+        Target {
+            protocol: Protocol::Json,
+            is_tls: false,
+            host: "127.0.0.1".into(),
+            port,
+            user: None,
+            password: None,
+            session: None,
+        }
+    }
+
+    #[tokio::test]
     async fn endless_interim_responses_end_the_request() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -417,17 +485,10 @@ mod tests {
             let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
             while stream.write_all(many.as_bytes()).await.is_ok() {}
         });
-        let target = Target {
-            protocol: Protocol::Json,
-            is_tls: false,
-            host: "127.0.0.1".into(),
-            port,
-            user: None,
-            password: None,
-        };
-        let mut client = Client::new(&target);
-        let get = client.get(&TlsVerification::SystemRoots, "/", ("*/*", 1 << 20));
-        let failure = get.await.unwrap_err();
+        let mut client = Client::new(&Arc::new(local(port)));
+        let call = Call::get("/", ("*/*", 1 << 20));
+        let received = client.follow(&TlsVerification::SystemRoots, call).await;
+        let failure = received.err().unwrap();
         assert!(failure.what.contains("too much before its response"), "{failure}");
     }
 }

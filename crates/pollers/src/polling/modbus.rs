@@ -6,18 +6,49 @@ use crate::descriptions::{Description, Target};
 use crate::protocols::{
     ByteOrder, ModbusFormat, ModbusRequest, NumberType, RegisterTable, Request,
 };
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_modbus::client::{Context, Reader as _, tcp};
-use tokio_modbus::slave::{Slave, SlaveContext as _};
-use tokio_modbus::{Error, ExceptionCode};
 
 /// Registers of one request (section 6.3).
 const REGISTERS_MAX: u16 = 125;
+/// Function codes (sections 6.3 and 6.4), and the bit of an exception (section 7).
+const READ_HOLDING_REGISTERS: u8 = 3;
+const READ_INPUT_REGISTERS: u8 = 4;
+const EXCEPTION: u8 = 0x80;
 
 /// A Modbus service. The connection is kept between exchanges.
 pub(super) struct Modbus {
-    target: Target,
-    connection: Option<Context>,
+    target: Arc<Target>,
+    connection: Option<Connection>,
+    /// The units that return nothing.
+    failing: BTreeSet<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Number of the latest request.
+    transaction: u16,
+}
+
+/// Why a request returns no registers.
+enum ReadError {
+    /// The device rejects the request, by this exception.
+    Exception(u8),
+    /// The connection fails.
+    Transport(io::Error),
+    /// The response does not belong to the request.
+    Foreign,
+    /// The response has not the registers that were requested.
+    Registers { bytes: u8, requested: u16 },
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Transport(error)
+    }
 }
 
 /// Neighbouring registers, and the descriptions that they serve.
@@ -31,51 +62,95 @@ struct Block {
 }
 
 impl Modbus {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone(), connection: None }
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        Self { target: Arc::clone(target), connection: None, failing: BTreeSet::new() }
     }
 
+    /// Reads each block. Units that failed are read last: a gateway may wait for one of them until the exchange ends.
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
-        // A connection that an exchange left in the middle is not used again.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => match connect(&self.target).await {
-                Ok(connection) => connection,
-                Err(failure) => return exchange.fail_rest(&failure),
-            },
-        };
         let mut blocks = blocks(due);
+        blocks.sort_by_key(|block| self.failing.contains(&block.unit));
         blocks.reverse();
+        // The device may have closed a connection since the exchange before.
+        let mut is_kept = self.connection.is_some();
         while let Some(block) = blocks.pop() {
-            connection.set_slave(Slave(block.unit));
-            let read = match block.table {
-                RegisterTable::Holding => {
-                    connection.read_holding_registers(block.first, block.count).await
-                }
-                RegisterTable::Input => {
-                    connection.read_input_registers(block.first, block.count).await
-                }
+            // A connection that an exchange leaves in the middle is not used again.
+            let mut connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => match connect(&self.target).await {
+                    Ok(connection) => connection,
+                    Err(failure) => return exchange.fail_rest(&failure),
+                },
             };
+            self.failing.insert(block.unit);
+            let read = connection.registers(&block).await;
             match read {
-                Ok(Ok(registers)) => add(&block, &registers, due, exchange),
-                // One register that is not there must not cost the others.
-                Ok(Err(_)) if block.places.len() > 1 => blocks.extend(single(&block, due)),
-                Ok(Err(exception)) => {
+                Err(ReadError::Transport(_)) if is_kept => {
+                    is_kept = false;
+                    blocks.push(block);
+                    continue;
+                }
+                // What else comes by this connection may belong to this request.
+                Err(error) if !matches!(error, ReadError::Exception(_)) => {
                     for place in &block.places {
-                        exchange.fail(*place, rejected(exception));
+                        exchange.fail(*place, failed(&error));
+                    }
+                    continue;
+                }
+                Ok(registers) => add(&block, &registers, due, exchange),
+                // One register that is not there must not cost the others.
+                Err(_) if block.places.len() > 1 => blocks.extend(single(&block, due)),
+                Err(error) => {
+                    for place in &block.places {
+                        exchange.fail(*place, failed(&error));
                     }
                 }
-                Err(error) => return exchange.fail_rest(&failed(&error)),
             }
+            is_kept = false;
+            self.failing.remove(&block.unit);
+            self.connection = Some(connection);
         }
-        self.connection = Some(connection);
     }
 }
 
-async fn connect(target: &Target) -> Result<Context, Failure> {
+async fn connect(target: &Target) -> Result<Connection, Failure> {
     let stream = TcpStream::connect((&*target.host, target.port)).await;
     let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
-    Ok(tcp::attach(stream))
+    Ok(Connection { stream, transaction: 0 })
+}
+
+impl Connection {
+    /// Reads the registers of a block. Between requests it has no buffer: a poller has thousands of connections.
+    async fn registers(&mut self, block: &Block) -> Result<Vec<u16>, ReadError> {
+        self.transaction = self.transaction.wrapping_add(1);
+        let function = match block.table {
+            RegisterTable::Holding => READ_HOLDING_REGISTERS,
+            RegisterTable::Input => READ_INPUT_REGISTERS,
+        };
+        let [transaction, first, count] =
+            [self.transaction, block.first, block.count].map(u16::to_be_bytes);
+        let request = [&transaction[..], &[0, 0, 0, 6, block.unit, function], &first, &count];
+        self.stream.write_all(&request.concat()).await?;
+        // An exception has its code where a response has the number of its bytes.
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).await?;
+        let [t0, t1, p0, p1, l0, l1, unit, returned, last] = head;
+        let length = u16::from_be_bytes([l0, l1]);
+        let is_own = ([t0, t1], [p0, p1], unit) == (transaction, [0, 0], block.unit);
+        if is_own && returned == function | EXCEPTION && length == 3 {
+            return Err(ReadError::Exception(last));
+        }
+        if !is_own || returned != function || length != 3 + u16::from(last) {
+            return Err(ReadError::Foreign);
+        }
+        if u16::from(last) != 2 * block.count {
+            return Err(ReadError::Registers { bytes: last, requested: block.count });
+        }
+        let mut bytes = vec![0; usize::from(last)];
+        self.stream.read_exact(&mut bytes).await?;
+        let (pairs, _) = bytes.as_chunks();
+        Ok(pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect())
+    }
 }
 
 impl Poller for Modbus {
@@ -198,36 +273,50 @@ pub fn parse_any(bytes: &[u8]) {
     }
 }
 
-fn rejected(exception: ExceptionCode) -> Failure {
-    let name = match exception {
-        ExceptionCode::IllegalFunction => "illegal function",
-        ExceptionCode::IllegalDataAddress => "illegal data address",
-        ExceptionCode::IllegalDataValue => "illegal data value",
-        ExceptionCode::ServerDeviceFailure => "server device failure",
-        ExceptionCode::Acknowledge => "acknowledge",
-        ExceptionCode::ServerDeviceBusy => "server device busy",
-        ExceptionCode::MemoryParityError => "memory parity error",
-        ExceptionCode::GatewayPathUnavailable => "gateway path unavailable",
-        ExceptionCode::GatewayTargetDevice => "gateway target device failed to respond",
-        ExceptionCode::Custom(code) => {
-            return Failure::broken(format!("the device reports exception {code}"));
-        }
+/// Section 7 of the protocol.
+fn rejected(code: u8) -> Failure {
+    let name = match code {
+        1 => "illegal function",
+        2 => "illegal data address",
+        3 => "illegal data value",
+        4 => "server device failure",
+        5 => "acknowledge",
+        6 => "server device busy",
+        8 => "memory parity error",
+        10 => "gateway path unavailable",
+        11 => "gateway target device failed to respond",
+        _ => return Failure::broken(format!("the device reports exception {code}")),
     };
     Failure::broken(format!("the device reports the exception {name}"))
 }
 
-fn failed(error: &Error) -> Failure {
-    Failure::broken(match error {
-        Error::Transport(error) => format!("the connection fails: {error}"),
-        Error::Protocol(_) => "the response does not belong to the request".to_owned(),
-    })
+fn failed(error: &ReadError) -> Failure {
+    match error {
+        ReadError::Exception(code) => rejected(*code),
+        ReadError::Transport(error) if is_closed(error) => {
+            Failure::broken("the device closed the connection")
+        }
+        ReadError::Transport(error) => Failure::broken(format!("the connection fails: {error}")),
+        ReadError::Foreign => Failure::broken("the response does not belong to the request"),
+        ReadError::Registers { bytes, requested } => Failure::broken(format!(
+            "the response has {bytes} bytes for {requested} requested registers"
+        )),
+    }
+}
+
+/// Whether the device ended the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::UnexpectedEof | Kind::ConnectionReset | Kind::BrokenPipe)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::descriptions::{Directory, read_text};
+    use model::Timestamp;
     use std::path::Path;
+    use tokio::net::TcpListener;
 
     fn descriptions(paths: &[&str]) -> Vec<Description> {
         let entry =
@@ -288,5 +377,83 @@ mod tests {
         assert_eq!(of("le_le_f32", &[low.swap_bytes(), high.swap_bytes()]), 42.5);
         assert_eq!(of("be_be_i64", &[0xffff, 0xffff, 0xffff, 0xfff0]), -16.0);
         assert_eq!(of("be_le_f64", &[0, 0, 0, 0x4000]), 2.0);
+    }
+
+    /// The failures of an exchange with a device that returns these bytes after the number of the request.
+    async fn failures(response: &'static [u8]) -> Vec<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let device = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 12];
+            stream.read_exact(&mut request).await.unwrap();
+            assert_eq!(request[2..], [0, 0, 0, 6, 9, 4, 0, 2, 0, 1]);
+            stream.write_all(&[&request[..2], response].concat()).await.unwrap();
+        });
+        let text = format!(
+            "{{name: a, device_id: m, url: 'modbus://127.0.0.1:{port}/9/2/be_be_u16?table=input'}}"
+        );
+        let all = crate::descriptions::entries_of(&text);
+        let (due, mut exchange) = (all.iter().collect::<Vec<_>>(), Exchange::new(Timestamp(0), 1));
+        Modbus::new(&all[0].target).exchange(&due, &mut exchange).await;
+        device.await.unwrap();
+        let values = exchange.readings.iter().map(|one| one.value.to_string());
+        values.chain(exchange.failures.iter().map(|(_, one)| one.to_string())).collect()
+    }
+
+    /// A gateway whose unit 2 closes the connection.
+    async fn gateway(listener: TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 12];
+            while stream.read_exact(&mut request).await.is_ok() && request[6] != 2 {
+                let response = [&request[..2], &[0, 0, 0, 5, request[6], 3, 2, 0, request[6]]];
+                stream.write_all(&response.concat()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_unit_that_fails_costs_no_other_unit() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let device = tokio::spawn(gateway(listener));
+        let entry = |unit: u8| {
+            format!(
+                "- {{name: u{unit}, device_id: m, url: 'modbus://127.0.0.1:{port}/{unit}/0/be_be_u16'}}\n"
+            )
+        };
+        let all = crate::descriptions::entries_of(&(1..=4).map(entry).collect::<String>());
+        let due: Vec<&Description> = all.iter().collect();
+        let mut modbus = Modbus::new(&all[0].target);
+        for order in [[1.0, 3.0, 4.0]; 3] {
+            let mut exchange = Exchange::new(Timestamp(0), 4);
+            modbus.exchange(&due, &mut exchange).await;
+            let values: Vec<f64> = exchange.readings.iter().map(|one| one.value).collect();
+            assert_eq!(values, order);
+            let [(1, failure)] = &exchange.failures[..] else { panic!("{exchange:?}") };
+            assert_eq!(failure.to_string(), "the device closed the connection");
+        }
+        device.abort();
+    }
+
+    #[tokio::test]
+    async fn a_response_is_that_of_the_request() {
+        assert_eq!(failures(&[0, 0, 0, 5, 9, 4, 2, 1, 2]).await, ["258"]);
+        let exception = "the device reports the exception illegal data address";
+        assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 2]).await, [exception]);
+        assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 99]).await, ["the device reports exception 99"]);
+        let few = "the response has 0 bytes for 1 requested registers";
+        assert_eq!(failures(&[0, 0, 0, 3, 9, 4, 0]).await, [few]);
+        let many = "the response has 4 bytes for 1 requested registers";
+        assert_eq!(failures(&[0, 0, 0, 7, 9, 4, 4, 0, 1, 0, 2]).await, [many]);
+        let foreign = "the response does not belong to the request";
+        for other in [[0, 1, 0, 5, 9, 4, 2], [0, 0, 0, 5, 8, 4, 2], [0, 0, 0, 5, 9, 3, 2]] {
+            let other: &'static [u8] = Box::leak(Box::new(other));
+            assert_eq!(failures(other).await, [foreign]);
+        }
+        assert_eq!(failures(&[0, 0, 0, 6, 9, 4, 2, 1, 2]).await, [foreign], "another length");
+        let cut = failures(&[0, 0, 0, 5, 9, 4, 2, 1]).await;
+        assert_eq!(cut, ["the device closed the connection"]);
     }
 }

@@ -18,6 +18,7 @@ const EXCHANGES_MAX: usize = 256;
 struct Exchanged {
     readings: Vec<Reading>,
     problems: Vec<String>,
+    is_good: bool,
 }
 
 /// Polls every target of the descriptions once. Prints the readings to `out`, and what failed to `problems`.
@@ -31,9 +32,9 @@ pub async fn poll_once(
     out: Box<dyn io::Write + Send>,
     problems: &mut dyn io::Write,
 ) -> io::Result<bool> {
-    let mut targets: BTreeMap<Target, Vec<Description>> = BTreeMap::new();
+    let mut targets: BTreeMap<Arc<Target>, Vec<Description>> = BTreeMap::new();
     for description in descriptions {
-        targets.entry(description.target.clone()).or_default().push(description);
+        targets.entry(Arc::clone(&description.target)).or_default().push(description);
     }
     let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
     let (common, mut exchanges) = (Arc::new(Common::default()), JoinSet::new());
@@ -51,8 +52,8 @@ pub async fn poll_once(
         for reading in exchanged.readings {
             add(&mut printer, reading);
         }
+        is_good &= exchanged.is_good;
         for problem in exchanged.problems {
-            is_good = false;
             writeln!(problems, "{}", printable(&problem))?;
         }
     }
@@ -67,7 +68,11 @@ fn add(printer: &mut Printer, reading: Reading) {
     printer.add(&entry, at, value);
 }
 
-async fn exchange(target: &Target, descriptions: &[Description], common: &Common) -> Exchanged {
+async fn exchange(
+    target: &Arc<Target>,
+    descriptions: &[Description],
+    common: &Common,
+) -> Exchanged {
     let due: Vec<&Description> = descriptions.iter().collect();
     let mut exchange = Exchange::new(wall(), due.len());
     let mut poller = poller::open(target, common);
@@ -76,7 +81,8 @@ async fn exchange(target: &Target, descriptions: &[Description], common: &Common
     let warnings = exchange.warnings.iter().map(|warning| format!("{target}: {warning}"));
     let mut problems: Vec<String> = warnings.collect();
     problems.extend(failures(target, &due, &exchange.failures));
-    Exchanged { readings: exchange.readings, problems }
+    let is_good = exchange.failures.is_empty() && exchange.bad_lines.is_empty();
+    Exchanged { readings: exchange.readings, problems, is_good }
 }
 
 /// One line per failure. Metrics with an equal failure share a line.

@@ -18,7 +18,7 @@ const CONNECTIONS_MAX: usize = 64;
 pub(crate) async fn pin(descriptions: &[Description], file: &Path) -> io::Result<bool> {
     let mut pins = Pins::read(file).map_err(io::Error::other)?;
     let verified = descriptions.iter().filter(|one| one.is_verified_by_roots());
-    let targets: BTreeSet<Target> = verified.map(|one| one.target.clone()).collect();
+    let targets: BTreeSet<Arc<Target>> = verified.map(|one| Arc::clone(&one.target)).collect();
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     for target in targets {

@@ -6,9 +6,11 @@ use super::snmp::{Snmp, SnmpTransport};
 use super::{document, exporter, ipmi, modbus};
 use crate::descriptions::{Description, Target};
 use crate::protocols::Protocol;
-use model::{Labels, Timestamp};
+use model::{DeviceId, Labels, Timestamp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// What an exchange is while it runs.
@@ -46,7 +48,7 @@ impl Common {
 }
 
 /// Opens a target. Nothing is sent.
-pub(crate) fn open(target: &Target, common: &Common) -> Box<dyn Poller> {
+pub(crate) fn open(target: &Arc<Target>, common: &Common) -> Box<dyn Poller> {
     match target.protocol {
         Protocol::Snmp => Box::new(Snmp::new(target, &common.snmp)),
         Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target, &common.sdr_cache)),
@@ -61,16 +63,22 @@ pub(crate) fn open(target: &Target, common: &Common) -> Box<dyn Poller> {
 pub(crate) struct Exchange {
     /// The instant of its samples.
     pub(crate) at: Timestamp,
+    /// How late it is.
+    pub(crate) late: Duration,
     /// Values.
     pub(crate) readings: Vec<Reading>,
     /// What failed: index of the description, and why.
     pub(crate) failures: Vec<(usize, Failure)>,
     /// What is wrong but costs no requested value: a bad line of an exporter.
     pub(crate) warnings: Vec<String>,
+    /// Number of lines that are no samples, of the device of the description at this place.
+    pub(crate) bad_lines: Vec<(usize, u32)>,
     /// Whether each description has its values, or a failure.
     is_settled: Vec<bool>,
     /// Whether no request was sent to the target.
     pub(crate) is_untried: bool,
+    /// The first failures, which are earlier ones: no request was sent for their descriptions.
+    pub(crate) untried: usize,
 }
 
 impl Exchange {
@@ -78,11 +86,14 @@ impl Exchange {
     pub(crate) fn new(at: Timestamp, descriptions: usize) -> Self {
         Self {
             at,
+            late: Duration::ZERO,
             readings: Vec::new(),
             failures: Vec::new(),
             warnings: Vec::new(),
+            bad_lines: Vec::new(),
             is_settled: vec![false; descriptions],
             is_untried: false,
+            untried: 0,
         }
     }
 
@@ -112,6 +123,15 @@ impl Exchange {
         self.settle(place);
     }
 
+    /// The descriptions without a result, with their places.
+    pub(crate) fn open<'a>(
+        &self,
+        due: &[&'a Description],
+    ) -> impl Iterator<Item = (usize, &'a Description)> {
+        let all = self.is_settled.iter().enumerate().zip(due);
+        all.filter(|((_, is_settled), _)| !**is_settled).map(|((place, _), one)| (place, *one))
+    }
+
     /// Marks a description as answered: its readings are added, or the device has no value now.
     pub(crate) fn settle(&mut self, place: usize) {
         if let Some(is_settled) = self.is_settled.get_mut(place) {
@@ -125,6 +145,18 @@ impl Exchange {
         self.failures.push((place, failure));
     }
 
+    /// Counts lines that are no samples, of each device of the descriptions at these places of `due`.
+    pub(crate) fn count_bad_lines(&mut self, places: &[usize], due: &[&Description], lines: usize) {
+        let mut devices: Vec<&DeviceId> = Vec::new();
+        for place in places {
+            let Some(Description { device, .. }) = due.get(*place).copied() else { continue };
+            if !devices.contains(&device) {
+                devices.push(device);
+                self.bad_lines.push((*place, u32::try_from(lines).unwrap_or(u32::MAX)));
+            }
+        }
+    }
+
     /// Adds a failure to the description at `place`, unless it has a result.
     pub(crate) fn fail_open(&mut self, place: usize, failure: &Failure) {
         if self.is_settled.get(place) == Some(&false) {
@@ -132,10 +164,11 @@ impl Exchange {
         }
     }
 
-    /// Adds an earlier failure to all descriptions, without an attempt.
-    pub(crate) fn fail_untried(&mut self, failure: &Failure) {
-        self.is_untried = true;
-        self.fail_rest(failure);
+    /// Adds an earlier failure to some descriptions, without an attempt.
+    pub(crate) fn fail_untried(&mut self, places: impl Iterator<Item = usize>, failure: &Failure) {
+        places.for_each(|place| self.fail(place, failure.clone()));
+        self.untried = self.failures.len();
+        self.is_untried = self.untried >= self.is_settled.len();
     }
 
     /// Adds a failure to all descriptions without a result.
@@ -148,12 +181,58 @@ impl Exchange {
     }
 }
 
-/// Runs an exchange for at most the longest timeout of its descriptions. Each of them then has its values or a failure.
+/// Runs an exchange for at most the longest timeout of its descriptions, less the time by which it is late: one that
+/// lasts as long as its period must not delay the next. Each description then has its values or a failure.
 pub(crate) async fn run(poller: &mut dyn Poller, due: &[&Description], exchange: &mut Exchange) {
     let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
-    let ended = tokio::time::timeout(longest, poller.exchange(due, exchange)).await;
-    exchange.fail_rest(&match ended {
-        Ok(()) => Failure::broken("the response does not contain it"),
-        Err(_) => Failure::timeout(format!("no complete answer within {} ms", longest.as_millis())),
+    let limit = longest - exchange.late.min(longest / 2);
+    let result = {
+        let mut running = poller.exchange(due, exchange);
+        // What a device sends must not end the polls of its target.
+        let caught = std::future::poll_fn(|context| {
+            catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context)))
+                .map_or_else(|_| Poll::Ready(Err(())), |polled| polled.map(Ok))
+        });
+        tokio::time::timeout(limit, caught).await
+    };
+    exchange.fail_rest(&match result {
+        Ok(Ok(())) => Failure::broken("the response does not contain it"),
+        Ok(Err(())) => Failure::broken("the poller failed at this target; report its log"),
+        Err(_) => Failure::timeout(format!("no complete answer within {} ms", limit.as_millis())),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::entries_of;
+
+    struct Defective;
+
+    impl Poller for Defective {
+        fn exchange<'a>(
+            &'a mut self,
+            due: &'a [&'a Description],
+            exchange: &'a mut Exchange,
+        ) -> Running<'a> {
+            Box::pin(async {
+                exchange.value(0, due, Labels::default(), 1.0);
+                tokio::task::yield_now().await;
+                panic!("a defect");
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure_and_costs_nothing_that_was_read() {
+        let all = entries_of(
+            "- {name: a, device_id: d, url: 'http://d/#a'}\n- {name: b, device_id: d, url: 'http://d/#b'}\n",
+        );
+        let due: Vec<&Description> = all.iter().collect();
+        let mut exchange = Exchange::new(Timestamp(0), due.len());
+        run(&mut Defective, &due, &mut exchange).await;
+        assert_eq!(exchange.readings.len(), 1);
+        let [(1, failure)] = &exchange.failures[..] else { panic!("{:?}", exchange.failures) };
+        assert_eq!(failure.cause, model::Cause::SourceBroken);
+    }
 }

@@ -21,6 +21,8 @@ pub struct Reading {
     pub labels: Labels,
     /// The instant.
     pub at: Timestamp,
+    /// Whether the target states the instant.
+    pub is_stated: bool,
     /// The value.
     pub value: f64,
 }
@@ -47,6 +49,7 @@ impl Reading {
             device: description.device.clone(),
             labels,
             at,
+            is_stated: false,
             value: scaled(description, value),
         }
     }
@@ -65,7 +68,7 @@ impl Reading {
 }
 
 fn scaled(description: &Description, value: f64) -> f64 {
-    description.scale_factor.map_or(value, |factor| value * factor)
+    description.rare().scale_factor.map_or(value, |factor| value * factor)
 }
 
 /// Why a request has no value.
@@ -76,21 +79,28 @@ pub struct Failure {
     pub cause: Cause,
     /// The problem, without secrets.
     pub what: Cow<'static, str>,
+    /// Whether the user or password was rejected: further attempts may lock the account.
+    pub is_account: bool,
 }
 
 impl Failure {
     /// The device is not reachable, or its answer is wrong.
-    pub(super) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceBroken, what: what.into() }
+    pub(crate) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::SourceBroken, what: what.into(), is_account: false }
     }
 
-    /// A user, password or certificate is rejected.
-    pub(super) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::PermissionLost, what: what.into() }
+    /// The device permits no reading, or its certificate is rejected.
+    pub(crate) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::PermissionLost, what: what.into(), is_account: false }
+    }
+
+    /// The user or password is rejected.
+    pub(crate) fn rejected_user(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_account: true, ..Self::denied(what) }
     }
 
     /// No answer in time.
-    pub(super) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceTimeout, what: what.into() }
+    pub(crate) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::SourceTimeout, what: what.into(), is_account: false }
     }
 }

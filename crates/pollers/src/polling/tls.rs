@@ -26,7 +26,7 @@ pub(super) fn client(verification: &TlsVerification) -> Result<Arc<ClientConfig>
         }
         TlsVerification::Ca(file) => builder.with_root_certificates(roots(file)?),
         TlsVerification::Fingerprint(digest) => {
-            builder.dangerous().with_custom_certificate_verifier(pinned(Some(*digest)))
+            builder.dangerous().with_custom_certificate_verifier(pinned(Some(**digest)))
         }
         TlsVerification::Insecure => {
             builder.dangerous().with_custom_certificate_verifier(pinned(None))

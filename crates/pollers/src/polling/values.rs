@@ -34,16 +34,16 @@ pub(super) fn of_text(text: &str, labels: &Labels) -> (f64, Labels) {
     (f64::NAN, labels.with(TEXT_LABEL, &text).unwrap_or_else(|_| labels.clone()))
 }
 
-/// A JSON value as a value; `None` for null.
-pub(super) fn of_json(value: &Value, labels: &Labels) -> Result<Option<(f64, Labels)>, Failure> {
+/// A JSON value as a value.
+pub(super) fn of_json(value: &Value, labels: &Labels) -> Result<(f64, Labels), Failure> {
     match value {
-        Value::Null => Ok(None),
-        Value::Bool(value) => Ok(Some((f64::from(u8::from(*value)), labels.clone()))),
+        Value::Null => Err(Failure::broken("the device has no reading: the value is null")),
+        Value::Bool(value) => Ok((f64::from(u8::from(*value)), labels.clone())),
         Value::Number(number) => match number.as_f64() {
-            Some(number) => Ok(Some((number, labels.clone()))),
+            Some(number) => Ok((number, labels.clone())),
             None => Err(Failure::broken("the number has no double")),
         },
-        Value::String(text) => Ok(Some(of_text(text, labels))),
+        Value::String(text) => Ok(of_text(text, labels)),
         Value::Array(_) | Value::Object(_) => {
             Err(Failure::broken("the JSONPath leads to a list or an object, not to a value"))
         }

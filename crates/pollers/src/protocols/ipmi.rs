@@ -77,6 +77,16 @@ pub struct IpmiRequest {
     pub key: Option<Secret>,
 }
 
+impl IpmiRequest {
+    /// What a session depends on beside its user; `None` for the usual session.
+    pub(super) fn session(&self) -> Option<Secret> {
+        let Self { reading: _, cipher, privilege, key } = self;
+        let key = key.as_ref().map(Secret::reveal);
+        let is_usual = cipher.is_none() && privilege.is_none() && key.is_none();
+        (!is_usual).then(|| Secret::new(format!("{cipher:?} {privilege:?} {key:?}")))
+    }
+}
+
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IpmiReading {

@@ -35,7 +35,7 @@ pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
         (
             Cause::SourceBroken,
             "The host cannot be reached; the response is another one than 200, no JSON, or has more than 4 MiB; it \
-             redirects to another host; the JSONPath matches nothing, a list or an object.",
+             redirects to another host; the JSONPath matches nothing, null, a list or an object.",
         ),
         LATE,
     ],

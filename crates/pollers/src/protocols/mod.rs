@@ -20,6 +20,7 @@ pub use snmp::{
     Auth, Oid, OidTemplate, Privacy, SnmpObject, SnmpRequest, SnmpSecurity, SnmpVersion,
 };
 
+use crate::secret::Secret;
 use crate::url::UrlParts;
 use model::{Cause, nearest};
 use std::fmt;
@@ -105,6 +106,17 @@ pub enum Request {
     Json(JsonRequest),
     /// By Modbus.
     Modbus(ModbusRequest),
+}
+
+impl Request {
+    /// The parameters of a session by which targets of one user differ; `None` for the usual ones.
+    pub(crate) fn session(&self) -> Option<Secret> {
+        match self {
+            Self::Snmp(SnmpRequest { version, .. }) => version.session(),
+            Self::Ipmi(request) => request.session(),
+            _ => None,
+        }
+    }
 }
 
 /// What a URL means.

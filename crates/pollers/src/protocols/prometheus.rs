@@ -32,7 +32,15 @@ pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
         `_metric_id`. The entry's `name` is used by promotions only.",
     failures: &[
         NO_ANSWER,
-        (Cause::PermissionLost, "User, password or certificate is rejected."),
+        (
+            Cause::PermissionLost,
+            "User, password or certificate is rejected; the exporter requires a user, and the URL has none.",
+        ),
+        (
+            Cause::SeriesRejected,
+            "The exporter has more than 50 000 new series on one day (UTC), or more than 1 000 names of metrics since the \
+             poller began: the values of further ones are dropped.",
+        ),
         (
             Cause::SourceBroken,
             "The host cannot be reached; the response is no exposition, is cut, or has more than 32 MiB or 200 000 \

@@ -29,9 +29,9 @@ pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
             "In OID: the index of the row whose column PREFIX has this text. Searched at the start, every 300 s, and \
              when the text of the row has changed.",
         ),
-        ("auth", "none", "Authentication: md5, sha, sha224, sha256, sha384 or sha512."),
+        ("auth", "none", "Authentication: md5, sha (or sha1), sha224, sha256, sha384 or sha512."),
         ("authkey", "", "Its password, 8 characters at least, or the first line of `credential`."),
-        ("priv", "none", "Encryption: des, aes128, aes192 or aes256; needs `auth`."),
+        ("priv", "none", "Encryption: des, aes128 (or aes), aes192 or aes256; needs `auth`."),
         ("privkey", "", "Its password, or the second line of `credential`."),
         ("context", "empty", "Name of the context."),
     ],
@@ -82,7 +82,22 @@ pub enum SnmpVersion {
     /// RFC 1901.
     V2c,
     /// RFC 3410 to 3418.
-    V3(SnmpSecurity),
+    V3(Box<SnmpSecurity>),
+}
+
+impl SnmpVersion {
+    /// What a session depends on beside its user; `None` for version 2c.
+    pub(super) fn session(&self) -> Option<Secret> {
+        let security = match self {
+            Self::V2c => return None,
+            Self::V1 => return Some(Secret::new("1".to_owned())),
+            Self::V3(security) => security,
+        };
+        let SnmpSecurity { auth, privacy, context } = &**security;
+        let auth = auth.as_ref().map(|(auth, key)| format!("{auth:?} {}", key.reveal()));
+        let privacy = privacy.as_ref().map(|(how, key)| format!("{how:?} {}", key.reveal()));
+        Some(Secret::new(format!("3 {auth:?} {privacy:?} {context}")))
+    }
 }
 
 /// User security of version 3 (RFC 3414).
@@ -124,7 +139,7 @@ pub enum SnmpObject {
     /// An OID.
     Oid(Oid),
     /// The row of a table with a text: `{{ PREFIX == TEXT }}`.
-    Row(OidTemplate),
+    Row(Box<OidTemplate>),
 }
 
 /// An OID whose row is found by a text.
@@ -181,7 +196,7 @@ impl fmt::Display for Oid {
 fn parse(parts: &UrlParts) -> Result<Parsed, String> {
     parts.no_fragment()?;
     let version = match &*parts.scheme {
-        "snmpv3" => SnmpVersion::V3(security(parts)?),
+        "snmpv3" => SnmpVersion::V3(Box::new(security(parts)?)),
         scheme => {
             parts.only_parameters(&[])?;
             if parts.password.is_some() {
@@ -225,12 +240,12 @@ fn object(path: &str) -> Result<SnmpObject, String> {
         None if after.is_empty() => Oid::default(),
         None => return Err("`.` is missing after `}}`".into()),
     };
-    Ok(SnmpObject::Row(OidTemplate {
+    Ok(SnmpObject::Row(Box::new(OidTemplate {
         before: Oid::of_value(before)?,
         after,
         column: Oid::of_value(column.trim())?,
         text: text.to_owned(),
-    }))
+    })))
 }
 
 fn security(parts: &UrlParts) -> Result<SnmpSecurity, String> {

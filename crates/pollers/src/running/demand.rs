@@ -48,22 +48,34 @@ pub(crate) enum Promotion {
 }
 
 impl Demand {
-    /// Reads a response. An expression that is not one affects nothing else.
-    fn read(response: PollerPromotions, limits: &mut PeriodLimits, now: Timestamp) -> Self {
-        let promotions = Self::promotions(response.promotions);
+    /// Reads a response. An expression that is not one affects nothing else. Those of the response before are not
+    /// compiled again.
+    fn read(
+        response: PollerPromotions,
+        before: &Self,
+        limits: &mut PeriodLimits,
+        now: Timestamp,
+    ) -> Self {
+        let promotions = before.next_promotions(response.promotions);
         let busy = response.busy.map(|names| names.into_iter().collect());
         let periods = limits.accept(response.periods.unwrap_or_default(), now);
         let flushes = response.flushes.unwrap_or_default();
         Self { promotions, periods, flushes, busy }
     }
 
-    fn promotions(
+    fn next_promotions(
+        &self,
         received: Option<Vec<PollerPromotion>>,
     ) -> HashMap<String, Vec<(Arc<Expression>, Timestamp)>> {
+        let before = self.promotions.values().flatten();
+        let mut compiled: HashMap<String, Option<Arc<Expression>>> =
+            before.map(|(one, _)| (one.text().to_owned(), Some(Arc::clone(one)))).collect();
         let mut promotions: HashMap<String, Vec<_>> = HashMap::new();
         for promotion in received.unwrap_or_default() {
-            let Some(expression) = Expression::new(&promotion.metric) else { continue };
-            let expression = Arc::new(expression);
+            let new = |text: &String| Expression::new(text).map(Arc::new);
+            let expression =
+                compiled.entry(promotion.metric).or_insert_with_key(new).as_ref().map(Arc::clone);
+            let Some(expression) = expression else { continue };
             let Some(until) = instant(promotion.until) else { continue };
             for name in promotion.names {
                 promotions.entry(name).or_default().push((Arc::clone(&expression), until));
@@ -232,7 +244,9 @@ impl DemandFollower {
         }
         let response = self.request(http, Some(&names), received)?;
         let (version, newest_change) = (response.version.clone(), response.newest_change);
-        self.demand.send_replace(Arc::new(Demand::read(response, &mut self.limits, wall())));
+        let before = Arc::clone(&self.demand.borrow());
+        let demand = Demand::read(response, &before, &mut self.limits, wall());
+        self.demand.send_replace(Arc::new(demand));
         *received = Received { names, version, newest_change, at: wall() };
         Ok(())
     }
@@ -282,7 +296,25 @@ mod tests {
             names: vec![(*name).to_owned()],
         };
         let promotions = Some(all.iter().map(promotion).collect());
-        Demand { promotions: Demand::promotions(promotions), ..Demand::default() }
+        let before = Demand::default();
+        Demand { promotions: before.next_promotions(promotions), ..Demand::default() }
+    }
+
+    #[test]
+    fn an_expression_is_compiled_once() {
+        let before = promotions(&[("a", "n-1", 9.0), ("b", "n-1", 9.0)]);
+        let promotion = |metric: &str, name: &str| PollerPromotion {
+            metric: metric.to_owned(),
+            until: 9.0,
+            names: vec![name.to_owned()],
+        };
+        let received = vec![promotion("b", "n-2"), promotion("c", "n-2"), promotion("c", "n-3")];
+        let after = before.next_promotions(Some(received));
+        let same = |one: &(Arc<Expression>, _), other: &(Arc<Expression>, _)| {
+            Arc::ptr_eq(&one.0, &other.0)
+        };
+        assert!(same(&after["n-2"][0], &before.promotions["n-1"][1]));
+        assert!(same(&after["n-2"][1], &after["n-3"][0]));
     }
 
     #[test]

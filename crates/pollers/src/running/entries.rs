@@ -3,12 +3,14 @@
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
 use crate::descriptions::{
-    Description, Finding, Pins, Target, TlsVerification, list_directory, read_directory,
+    Description, Directory, Finding, Pins, Target, TlsVerification, duplicates, list_directory,
+    read_files,
 };
 use crate::sending::Devices;
 use api::PollerRequest;
-use model::printable;
-use std::collections::{BTreeMap, BTreeSet};
+use model::{NodeList, printable};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ use std::sync::Arc;
 pub(super) struct Entries {
     dir: PathBuf,
     /// The devices to poll; `None` for all.
-    only: Option<Vec<String>>,
+    only: Option<NodeList>,
     /// The file of pinned certificates.
     pins: Option<PathBuf>,
     files: usize,
@@ -27,10 +29,11 @@ pub(super) struct Entries {
     descriptions: Vec<Arc<Description>>,
     /// What the log states already.
     findings: Vec<Finding>,
-    /// The files when they were read.
-    read: Vec<FileState>,
-    /// The files when they were last looked at.
-    seen: Vec<FileState>,
+    /// The hash of the states of the files when they were read.
+    read: u64,
+    /// The same when they were last looked at.
+    seen: u64,
+    hasher: RandomState,
 }
 
 /// Path, device, inode, size and times of a file.
@@ -40,18 +43,19 @@ impl Entries {
     /// Reads a folder.
     pub(super) fn read(
         dir: &Path,
-        only: Option<&[String]>,
+        only: Option<&NodeList>,
         pins: Option<PathBuf>,
     ) -> Result<Self, PollerError> {
         let mut entries = Self {
             dir: dir.to_owned(),
-            only: only.map(<[String]>::to_vec),
+            only: only.cloned(),
             pins,
             files: 0,
             descriptions: Vec::new(),
             findings: Vec::new(),
-            read: Vec::new(),
-            seen: Vec::new(),
+            read: 0,
+            seen: 0,
+            hasher: RandomState::new(),
         };
         let failed = |why| PollerError::Directory { dir: dir.to_owned(), why };
         entries.read_again().map_err(failed)?;
@@ -65,39 +69,52 @@ impl Entries {
     pub(super) fn read_again(&mut self) -> io::Result<()> {
         // Before the files are read: a later change is noticed.
         let state = self.file_states()?;
-        let directory = read_directory(&self.dir)?;
+        let pins = self.pins.as_deref().map(Pins::read).transpose();
+        let pins = pins.unwrap_or_else(|error| {
+            log::error!("no certificate is pinned: {}", printable(&error.to_string()));
+            None
+        });
+        let pins = pins.unwrap_or_default();
+        let earlier: HashMap<(&Path, usize), &Arc<Description>> =
+            self.descriptions.iter().map(|one| ((&*one.file, one.line), one)).collect();
+        let mut descriptions = Vec::with_capacity(self.descriptions.len());
+        // An unchanged entry remains the same object: two of each would double the memory.
+        let take = |directory: &mut Directory| {
+            pins.apply(&mut directory.descriptions);
+            for one in directory.descriptions.drain(..).filter(|one| self.is_polled(one)) {
+                let same = earlier.get(&(&*one.file, one.line)).copied();
+                let same = same.filter(|same| same.is_like(&one)).cloned();
+                descriptions.push(same.unwrap_or_else(|| Arc::new(one)));
+            }
+        };
+        let mut directory = read_files(&self.dir, take)?;
+        directory.findings.extend(duplicates(descriptions.iter().map(|one| &**one)));
+        directory.sort_findings();
         for finding in directory.findings.iter().filter(|one| !self.findings.contains(one)) {
             log::warn!("{}", printable(&finding.to_string()));
         }
-        let mut descriptions = directory.descriptions;
-        if let Some(only) = &self.only {
-            descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
-        }
-        match self.pins.as_deref().map(Pins::read).transpose() {
-            Ok(pins) => pins.unwrap_or_default().apply(&mut descriptions),
-            Err(error) => {
-                log::error!("no certificate is pinned: {}", printable(&error.to_string()))
-            }
-        }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
-        // Not `collect`, which keeps the memory of the list.
-        let mut shared = Vec::with_capacity(descriptions.len());
-        shared.extend(descriptions.into_iter().map(Arc::new));
-        let mut descriptions = shared;
         descriptions.extend(self.descriptions.iter().filter(|one| is_unread(one)).cloned());
         self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
             (descriptions, directory.findings, directory.files);
-        (self.seen, self.read) = (state.clone(), state);
+        (self.seen, self.read) = (state, state);
         Ok(())
+    }
+
+    /// Whether its device is one of those to poll.
+    fn is_polled(&self, one: &Description) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|only| only.has(one.device.as_str()))
     }
 
     /// Logs the new targets without a verified certificate.
     fn warn_of_unverified(&self, descriptions: &[Arc<Description>]) {
-        let targets = |all: &[Arc<Description>]| -> BTreeSet<Target> {
-            let insecure =
-                all.iter().filter(|one| one.target.is_tls && one.tls == TlsVerification::Insecure);
-            insecure.map(|one| one.target.clone()).collect()
+        let targets = |all: &[Arc<Description>]| -> BTreeSet<Arc<Target>> {
+            let insecure = all
+                .iter()
+                .filter(|one| one.target.is_tls && one.rare().tls == TlsVerification::Insecure);
+            insecure.map(|one| Arc::clone(&one.target)).collect()
         };
         for target in targets(descriptions).difference(&targets(&self.descriptions)) {
             log::warn!("{target}: its certificate is not verified: `insecure`");
@@ -113,20 +130,22 @@ impl Entries {
         is_settled && have_changed
     }
 
-    fn file_states(&self) -> io::Result<Vec<FileState>> {
+    /// A hash of the states of the files: as a list, they are many.
+    fn file_states(&self) -> io::Result<u64> {
         let mut paths: Vec<PathBuf> = self.pins.iter().cloned().collect();
         for entry in list_directory(&self.dir)? {
             paths.push(entry?.path());
         }
         paths.sort_unstable();
-        let state = |path: PathBuf| {
+        let state = |path: PathBuf| -> Option<FileState> {
             // A file that vanishes meanwhile is a change, too.
             let data = std::fs::metadata(&path).ok()?;
             let what = [data.dev(), data.ino(), data.size()];
             let when = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
             Some((path, what, when))
         };
-        Ok(paths.into_iter().filter_map(state).collect())
+        let states: Vec<FileState> = paths.into_iter().filter_map(state).collect();
+        Ok(self.hasher.hash_one(states))
     }
 
     /// Number of files.
@@ -135,10 +154,10 @@ impl Entries {
     }
 
     /// The entries of each target.
-    pub(super) fn targets(&self) -> BTreeMap<Target, Vec<Arc<Description>>> {
-        let mut targets: BTreeMap<Target, Vec<Arc<Description>>> = BTreeMap::new();
+    pub(super) fn targets(&self) -> BTreeMap<Arc<Target>, Vec<Arc<Description>>> {
+        let mut targets: BTreeMap<Arc<Target>, Vec<Arc<Description>>> = BTreeMap::new();
         for one in &self.descriptions {
-            targets.entry(one.target.clone()).or_default().push(Arc::clone(one));
+            targets.entry(Arc::clone(&one.target)).or_default().push(Arc::clone(one));
         }
         targets
     }
@@ -175,7 +194,7 @@ impl Entries {
             );
             names.truncate(PollerRequest::NAMES_MAX);
         }
-        let count_jobs = self.descriptions.iter().any(|one| one.period_idle.is_some());
+        let count_jobs = self.descriptions.iter().any(|one| one.rare().period_idle.is_some());
         DemandNames { names, count_jobs }
     }
 }
@@ -214,5 +233,26 @@ mod tests {
         assert!(!entries.have_changed() && entries.have_changed());
         entries.read_again().unwrap();
         assert_eq!((names(&entries), entries.files()), (vec!["two".to_owned()], 1));
+    }
+
+    #[test]
+    fn an_unchanged_entry_remains_the_same_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = |name: &str, factor: f64| {
+            format!(
+                "- {{name: {name}, device_id: d, url: 'http://d/#{name}', scale_factor: {factor}}}\n"
+            )
+        };
+        let write = |text: String| std::fs::write(dir.path().join("a"), text).unwrap();
+        write(entry("one", 1.0) + &entry("two", 1.0) + &entry("three", 1.0));
+        let mut entries = Entries::read(dir.path(), None, None).unwrap();
+        let before = entries.descriptions.clone();
+        assert!(Arc::ptr_eq(&before[0].target, &before[2].target));
+        write(entry("one", 1.0) + &entry("two", 2.0) + "\n" + &entry("three", 1.0));
+        entries.read_again().unwrap();
+        let is_same = before.iter().zip(&entries.descriptions);
+        let is_same: Vec<bool> = is_same.map(|(one, other)| Arc::ptr_eq(one, other)).collect();
+        assert_eq!(is_same, [true, false, false], "another factor, another line");
+        assert_eq!(entries.descriptions[2].line, 4);
     }
 }

@@ -4,7 +4,8 @@
 //! - `rejections`: targets that reject a password
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
-//! - `text_limit`: a limit of the texts of a metric; `series_limit`: of the series of an exporter
+//! - `limits`: what a target may store
+//! - `problem_log`: what the log says of a target
 //! - `demand`: the promotions and changed periods in force, and which nodes have jobs
 //! - `period_changes`: the periods that the server changes, within the poller's own limits
 //! - `poller_error`: why a poller does not start
@@ -15,17 +16,17 @@
 
 mod demand;
 mod entries;
+mod limits;
 mod outages;
 mod period_changes;
 mod poll_metrics;
 mod poller_error;
 mod poller_program;
+mod problem_log;
 mod rejections;
 mod schedule;
-mod series_limit;
 mod target_loop;
 mod targets;
-mod text_limit;
 
 pub(crate) use demand::{Demand, DemandNames, Names, follow_demand};
 pub use poller_error::PollerError;

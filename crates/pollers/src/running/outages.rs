@@ -28,7 +28,7 @@ struct Outage {
 /// The failures of one target.
 #[derive(Debug)]
 pub(super) struct Outages {
-    /// Instant of the last value of each description; at first the instant at which polling began.
+    /// Instant of the last value of each description; at first the instant up to which it has earlier values or gaps.
     good: Vec<Timestamp>,
     open: HashMap<Part, Outage>,
 }
@@ -43,16 +43,34 @@ impl Outages {
         self.open.is_empty()
     }
 
+    /// Until when the gaps of a device that grow are reported; `None` if nothing of it fails.
+    pub(super) fn reported(
+        &self,
+        descriptions: &[Arc<Description>],
+        device: &DeviceId,
+    ) -> Option<Timestamp> {
+        let is_of = |part: &Part| match part {
+            Part::Device(of) => of == device,
+            Part::Description(place) => {
+                descriptions.get(*place).is_some_and(|one| one.device == *device)
+            }
+        };
+        let open = self.open.iter().filter(|(part, _)| is_of(part));
+        open.map(|(_, outage)| outage.reported.max(outage.from)).min()
+    }
+
     /// Replaces the descriptions. Each of `after` comes with its place among those before, if it is polled now and was
-    /// polled. The gaps of all others end now.
+    /// polled. The gaps of all others end now. A new one of a device has values or gaps up to `begin`.
     pub(super) fn set(
         &mut self,
         before: &[Arc<Description>],
         after: &[(&Description, Option<usize>)],
         now: Timestamp,
+        begin: impl Fn(&DeviceId) -> Timestamp,
     ) -> Vec<Missing> {
-        let good = |(_, place): &(_, Option<usize>)| {
-            place.and_then(|place| self.good.get(place).copied()).unwrap_or(now)
+        let good = |(one, place): &(&Description, Option<usize>)| {
+            let good = place.and_then(|place| self.good.get(place).copied());
+            good.unwrap_or_else(|| begin(&one.device))
         };
         let good = after.iter().map(good).collect();
         let mut open = HashMap::new();
@@ -119,7 +137,8 @@ impl Outages {
             // An unreachable device is polled less often: the ticks until now are in the gap that ended.
             if missed > 0 && !has_recovered {
                 let what = format!("{missed} ticks: the exchange before took too long");
-                let failure = Failure { cause: Cause::MissedTicks, what: what.into() };
+                let failure =
+                    Failure { cause: Cause::MissedTicks, what: what.into(), is_account: false };
                 missing.push(of_device((last, exchange.at), &failure));
             }
             for nth in all {
@@ -267,7 +286,7 @@ mod tests {
     fn outages(all: &[Arc<Description>]) -> Outages {
         let mut outages = Outages::new();
         let new: Vec<_> = all.iter().map(|one| (&**one, None)).collect();
-        assert_eq!(outages.set(&[], &new, at(0)), []);
+        assert_eq!(outages.set(&[], &new, at(0), |_| at(0)), []);
         outages
     }
 
@@ -291,13 +310,17 @@ mod tests {
     fn a_dead_device_is_one_gap_that_grows() {
         let all = descriptions(&["a", "b"]);
         let due = [(0, 0), (1, 0)];
-        let silent = Failure { cause: Cause::SourceTimeout, what: "no answer".into() };
+        let silent =
+            Failure { cause: Cause::SourceTimeout, what: "no answer".into(), is_account: false };
         let mut outages = outages(&all);
         assert_eq!(outages.update(&all, &due, &exchange(5, &[])), []);
         let mut missing = Vec::new();
+        assert_eq!(outages.reported(&all, &all[0].device), None);
         for second in (10..200).step_by(5) {
             let failed = exchange(second, &[(0, &silent), (1, &silent)]);
             missing.extend(outages.update(&all, &due, &failed));
+            let reported = missing.last().map(|one| one.span.1);
+            assert_eq!(outages.reported(&all, &all[0].device), reported);
         }
         missing.extend(outages.update(&all, &due, &exchange(200, &[])));
         let timeout = Cause::SourceTimeout;
@@ -311,8 +334,9 @@ mod tests {
     fn one_bad_value_is_a_gap_of_its_metric() {
         let all = descriptions(&["a", "b"]);
         let due = [(0, 0), (1, 0)];
-        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
-        let denied = Failure { cause: Cause::PermissionLost, what: "no".into() };
+        let broken =
+            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
+        let denied = Failure { cause: Cause::PermissionLost, what: "no".into(), is_account: false };
         let mut outages = outages(&all);
         let mut missing = outages.update(&all, &due, &exchange(5, &[(1, &broken)]));
         missing.extend(outages.update(&all, &due, &exchange(10, &[(1, &denied)])));
@@ -337,14 +361,15 @@ mod tests {
     fn a_gap_lasts_over_a_change_of_the_files_and_ends_with_its_entry() {
         let all = descriptions(&["a", "b", "c"]);
         let due = [(0, 0), (1, 0), (2, 0)];
-        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
+        let broken =
+            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
         let mut outages = outages(&all);
         let mut failed = exchange(5, &[(0, &broken), (1, &broken)]);
         failed.settle(2);
         assert_eq!(outages.update(&all, &due, &failed).len(), 2);
         // `a` is removed, and `b` is the first now.
         let after = [(&*all[1], Some(1)), (&*all[2], Some(2))];
-        let ended = outages.set(&all, &after, at(8));
+        let ended = outages.set(&all, &after, at(8), |_| at(8));
         assert_eq!(spans(&ended), [("json/a", 0, 8, Cause::SourceBroken)]);
         let rest = all[1..].to_vec();
         let closed = outages.update(&rest, &[(0, 0), (1, 0)], &exchange(10, &[]));

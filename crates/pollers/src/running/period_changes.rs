@@ -59,9 +59,9 @@ impl PeriodLimits {
         let before = std::mem::take(&mut self.rejected);
         self.received.retain(|number, _| sent.iter().any(|one| one.change == *number));
         let mut accepted = PeriodChanges::default();
-        for PollerPeriod { change, source, period_seconds, until, names } in sent {
+        for PollerPeriod { change, source, period_seconds, until, end, names } in sent {
             let first = *self.received.entry(change).or_insert(now);
-            match self.accepted(change, &source, period_seconds, (until, first)) {
+            match self.accepted(change, &source, period_seconds, (until, end, first)) {
                 Ok(one) => {
                     for name in names {
                         accepted.0.entry(name).or_default().push(one);
@@ -82,7 +82,7 @@ impl PeriodLimits {
         number: i64,
         source: &str,
         seconds: f64,
-        (until, first): (f64, Timestamp),
+        (until, end, first): (f64, Option<f64>, Timestamp),
     ) -> Result<PeriodChange, (RejectionCode, String)> {
         let invalid = |what: &str| (RejectionCode::Invalid, what.to_owned());
         let protocol = Protocol::of_name(source).ok_or_else(|| invalid("no such protocol"))?;
@@ -100,7 +100,8 @@ impl PeriodLimits {
             return Err((RejectionCode::NotAllowed, what));
         }
         let latest = first.plus(i64::try_from(time_max.as_micros()).unwrap_or(i64::MAX));
-        if until > latest {
+        // The server states an end of at most 12 h ahead, and the change's own.
+        if end.and_then(instant).unwrap_or(until) > latest {
             let what = format!("`remote.time_max` is {}", show_duration(*time_max));
             let shortened = (RejectionCode::Shortened, what);
             self.reject(number, source.to_owned(), shortened, Some(latest));
@@ -139,7 +140,7 @@ mod tests {
 
     fn sent(change: i64, source: &str, period_seconds: f64, until: f64) -> PollerPeriod {
         let names = vec!["pdu-1".to_owned()];
-        PollerPeriod { change, source: source.to_owned(), period_seconds, until, names }
+        PollerPeriod { change, source: source.to_owned(), period_seconds, until, end: None, names }
     }
 
     #[test]
@@ -189,7 +190,14 @@ mod tests {
         let want = want.map(|(change, code, why)| (change, code.to_owned(), why.to_owned()));
         assert_eq!(reasons(&five), want);
         assert_eq!(five.rejected[2].until, Some(10.0));
+        // A change of which the server sends the first hours only.
+        let long = PollerPeriod { end: Some(99.0), ..sent(3, "json", 6.0, 5.0) };
+        let accepted = five.accept(vec![long], Timestamp(0));
+        assert_eq!(accepted.ends().collect::<Vec<_>>(), [Timestamp(5 * SECOND)]);
+        assert_eq!(reasons(&five), want[2..]);
+        assert_eq!(five.rejected[0].until, Some(10.0));
         // Its time counts from the first receipt.
+        five.accept(changes.clone(), Timestamp(0));
         let again = five.accept(changes, Timestamp(3 * SECOND));
         assert_eq!(again.ends().collect::<Vec<_>>(), [Timestamp(10 * SECOND)]);
         let mut none = limits(&[("remote.allow", "")]);

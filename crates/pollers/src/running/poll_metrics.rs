@@ -3,8 +3,8 @@
 use crate::descriptions::{Description, Target};
 use crate::polling::Exchange;
 use model::{Cause, DeviceId, Labels, Metric, Timestamp, Unit};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A value of a device about polling it.
@@ -18,11 +18,9 @@ pub(super) struct PollValue<'a> {
     pub(super) value: f64,
 }
 
-/// These metrics of one target.
+/// The definitions. All targets share them.
 #[derive(Debug)]
-pub(super) struct PollMetrics {
-    labels: Labels,
-    begun: Timestamp,
+struct Definitions {
     success: Arc<Metric>,
     period: Arc<Metric>,
     duration: Arc<Metric>,
@@ -30,12 +28,59 @@ pub(super) struct PollMetrics {
     last_success: Arc<Metric>,
     errors: Arc<Metric>,
     shared_texts: Arc<Metric>,
+}
+
+static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
+    let counter = |name, help| Arc::new(Metric::counter(name, Unit::Count, help));
+    let gauge = |name, unit, help| Arc::new(Metric::gauge(name, unit, help));
+    Definitions {
+        success: gauge(
+            "poll_success",
+            Unit::Count,
+            "1 if the latest poll returned a value of the device, else 0.",
+        ),
+        period: gauge(
+            "poll_period_seconds",
+            Unit::Seconds,
+            "Period of the requests for the device: the shortest of its descriptions.",
+        ),
+        duration: gauge(
+            "poll_duration_seconds",
+            Unit::Seconds,
+            "Duration of the exchange with the device.",
+        ),
+        lateness: gauge(
+            "poll_lateness_seconds",
+            Unit::Seconds,
+            "Time from the planned to the actual begin of the exchange.",
+        ),
+        last_success: gauge(
+            "poll_last_success_timestamp_seconds",
+            Unit::Seconds,
+            "While polls fail: the time since 1970 of the latest one that returned a value, if the poller saw one.",
+        ),
+        errors: counter(
+            "poll_errors_total",
+            "Failures by cause, since the poller began: of a whole exchange, of one value, or of one line of an exposition.",
+        ),
+        shared_texts: counter(
+            "poll_shared_texts_total",
+            "Values whose text shares a series, because the metric had 64 texts on that day.",
+        ),
+    }
+});
+
+/// These metrics of one target.
+#[derive(Debug)]
+pub(super) struct PollMetrics {
+    labels: Labels,
+    begun: Timestamp,
     /// Number of values of each device in the shared series of texts.
     texts: BTreeMap<DeviceId, u32>,
     /// The shortest period of each device.
-    periods: BTreeMap<DeviceId, Duration>,
+    periods: HashMap<DeviceId, Duration>,
     /// Instant of the latest value of each device.
-    good: BTreeMap<DeviceId, Timestamp>,
+    good: HashMap<DeviceId, Timestamp>,
     /// Failures of each device and cause.
     counts: BTreeMap<(DeviceId, Cause), u32>,
 }
@@ -44,47 +89,12 @@ impl PollMetrics {
     pub(super) fn new(target: &Target, begun: Timestamp) -> Self {
         let labels = [("protocol", target.protocol.to_string()), ("target", target.to_string())];
         let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
-        let counter = |name, help| Arc::new(Metric::counter(name, Unit::Count, help));
-        let gauge = |name, unit, help| Arc::new(Metric::gauge(name, unit, help));
         Self {
             labels: labels.unwrap_or_default(),
             begun,
-            success: gauge(
-                "poll_success",
-                Unit::Count,
-                "1 if the latest poll returned a value of the device, else 0.",
-            ),
-            period: gauge(
-                "poll_period_seconds",
-                Unit::Seconds,
-                "Period of the requests for the device: the shortest of its descriptions.",
-            ),
-            duration: gauge(
-                "poll_duration_seconds",
-                Unit::Seconds,
-                "Duration of the exchange with the device.",
-            ),
-            lateness: gauge(
-                "poll_lateness_seconds",
-                Unit::Seconds,
-                "Time from the planned to the actual begin of the exchange.",
-            ),
-            last_success: gauge(
-                "poll_last_success_timestamp_seconds",
-                Unit::Seconds,
-                "While polls fail: the time since 1970 of the latest one that returned a value, if the poller saw one.",
-            ),
-            errors: counter(
-                "poll_errors_total",
-                "Failures by cause, since the poller began: of a whole exchange, or of one value.",
-            ),
-            shared_texts: counter(
-                "poll_shared_texts_total",
-                "Values whose text shares a series, because the metric had 64 texts on that day.",
-            ),
             texts: BTreeMap::new(),
-            periods: BTreeMap::new(),
-            good: BTreeMap::new(),
+            periods: HashMap::new(),
+            good: HashMap::new(),
             counts: BTreeMap::new(),
         }
     }
@@ -106,7 +116,7 @@ impl PollMetrics {
         let changed = self.periods.iter().filter(has_changed);
         let value = |(device, period): (_, &Duration)| PollValue {
             device,
-            metric: &self.period,
+            metric: &DEFINITIONS.period,
             labels: self.labels.clone(),
             start: None,
             value: period.as_secs_f64(),
@@ -142,7 +152,7 @@ impl PollMetrics {
             values.extend(self.gauges(device, is_good, times_seconds));
             values.extend(self.texts.get(device).map(|count| PollValue {
                 device,
-                metric: &self.shared_texts,
+                metric: &DEFINITIONS.shared_texts,
                 labels: self.labels.clone(),
                 start: Some(self.begun),
                 value: f64::from(*count),
@@ -151,7 +161,7 @@ impl PollMetrics {
                 let labels = self.labels.with("cause", cause.words());
                 values.push(PollValue {
                     device,
-                    metric: &self.errors,
+                    metric: &DEFINITIONS.errors,
                     labels: labels.unwrap_or_default(),
                     start: Some(self.begun),
                     value: f64::from(*count),
@@ -171,22 +181,29 @@ impl PollMetrics {
         for description in due {
             devices.entry(&description.device).or_default().0 += 1;
         }
-        for (place, failure) in &exchange.failures {
+        // The good ones remain. A failure is counted once per attempt.
+        for (nth, (place, failure)) in exchange.failures.iter().enumerate() {
             if let Some(found) = due.get(*place).and_then(|one| devices.get_mut(&one.device)) {
-                found.1.push(failure.cause);
+                found.0 = found.0.saturating_sub(1);
+                found.1.extend((nth >= exchange.untried).then_some(failure.cause));
             }
         }
+        for (place, lines) in &exchange.bad_lines {
+            let Some(description) = due.get(*place) else { continue };
+            let of_device = (description.device.clone(), Cause::SourceBroken);
+            let count = self.counts.entry(of_device).or_default();
+            *count = count.saturating_add(*lines);
+        }
         let mut counted = Vec::new();
-        for (device, (requested, mut causes)) in devices {
-            let is_good = causes.len() < requested;
+        for (device, (good, mut causes)) in devices {
+            let is_good = good > 0;
             counted.push((device, is_good));
             if is_good {
                 self.good.insert(device.clone(), exchange.at);
             } else {
                 causes.dedup();
             }
-            // A failure is counted once per attempt.
-            for cause in causes.into_iter().filter(|_| !exchange.is_untried) {
+            for cause in causes {
                 let count = self.counts.entry((device.clone(), cause)).or_default();
                 *count = count.saturating_add(1);
             }
@@ -203,11 +220,11 @@ impl PollMetrics {
         let period = self.periods.get(device).map(Duration::as_secs_f64);
         let last = self.good.get(device).filter(|_| !is_good).map(|at| at.seconds());
         let gauges = [
-            (&self.success, Some(f64::from(u8::from(is_good)))),
-            (&self.period, period),
-            (&self.duration, times_seconds.map(|(duration, _)| duration)),
-            (&self.lateness, times_seconds.map(|(_, lateness)| lateness)),
-            (&self.last_success, last),
+            (&DEFINITIONS.success, Some(f64::from(u8::from(is_good)))),
+            (&DEFINITIONS.period, period),
+            (&DEFINITIONS.duration, times_seconds.map(|(duration, _)| duration)),
+            (&DEFINITIONS.lateness, times_seconds.map(|(_, lateness)| lateness)),
+            (&DEFINITIONS.last_success, last),
         ];
         gauges.into_iter().filter_map(move |(metric, value)| {
             let labels = self.labels.clone();
@@ -244,7 +261,7 @@ mod tests {
         let text = entry("a", 5000) + &entry("b", 1000);
         read_text(&Path::new("file").into(), &text, &mut directory);
         let all = directory.descriptions;
-        let target = all.first().unwrap().target.clone();
+        let target = Arc::clone(&all.first().unwrap().target);
         let mut metrics = PollMetrics::new(&target, Timestamp(0));
         let minute = Some(Duration::from_secs(60));
         assert_eq!(metrics.set_periods(all.iter().map(|one| (one, minute))).len(), 0);
@@ -263,11 +280,23 @@ mod tests {
         assert_eq!(values(&mut metrics, &all, &good), gauges(1));
         let mut failed = Exchange::new(Timestamp::from_seconds(8), 2);
         for place in [0, 1] {
-            failed.fail(place, Failure { cause: Cause::SourceTimeout, what: "no answer".into() });
+            failed.fail(
+                place,
+                Failure {
+                    cause: Cause::SourceTimeout,
+                    what: "no answer".into(),
+                    is_account: false,
+                },
+            );
         }
         let mut expected = gauges(0);
         expected.push("bmc poll_last_success_timestamp_seconds 7".to_owned());
         expected.push("bmc poll_errors_totalsource timed out 1".to_owned());
         assert_eq!(values(&mut metrics, &all, &failed), expected);
+        let mut with_bad_lines = Exchange::new(Timestamp::from_seconds(9), 2);
+        with_bad_lines.bad_lines.push((0, 3));
+        let found = values(&mut metrics, &all, &with_bad_lines);
+        assert_eq!(found[0], "bmc poll_success 1");
+        assert!(found.contains(&"bmc poll_errors_totalsource broken 3".to_owned()), "{found:?}");
     }
 }

@@ -8,7 +8,7 @@ use super::targets::Targets;
 use crate::descriptions::pins_file;
 use crate::sending::Groups;
 use config::PollerConfig;
-use model::{DeviceId, printable};
+use model::{DeviceId, NodeList, printable};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,14 +22,18 @@ use tokio::time::{MissedTickBehavior, interval};
 const THREADS_MAX: usize = 4;
 /// Interval at which the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Interval between returns of unused memory. Requests of all targets begin within a tenth of the period, and need memory
+/// for that time only.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 /// Polls the devices of the description files in `dir` until SIGTERM or SIGINT, and sends the samples to the server.
 /// SIGHUP and changed files change the polls.
 ///
 /// # Errors
 /// The poller cannot start.
-pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result<(), PollerError> {
+pub fn run(config: &PollerConfig, dir: &Path, only: Option<&NodeList>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
+    kernel::heap::share();
     let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {
         Some(name) => name.clone(),
@@ -59,6 +63,8 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     let mut hangup = signal(SignalKind::hangup())?;
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trim = interval(TRIM_EVERY);
+    trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut targets = Targets::new(Arc::clone(&shared));
     follow_entries(&mut targets, &entries, &shared);
     let mut sealing = JoinSet::new();
@@ -69,7 +75,11 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
             _ = interrupt.recv() => break,
             _ = hangup.recv() => true,
             _ = look.tick() => tokio::task::block_in_place(|| entries.have_changed()),
-            () = targets.report_panics() => false,
+            _ = trim.tick() => {
+                tokio::task::block_in_place(kernel::heap::give_back);
+                false
+            }
+            () = targets.restart_after_panics() => false,
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
@@ -96,7 +106,9 @@ fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
 /// Polls the targets of the entries, and no others.
 fn follow_entries(targets: &mut Targets, entries: &Entries, shared: &Shared) {
     let found = entries.targets();
-    tokio::task::block_in_place(|| shared.common.sdr_cache.retain(found.keys()));
+    tokio::task::block_in_place(|| {
+        shared.common.sdr_cache.retain(found.keys().map(|target| &**target))
+    });
     log::info!("polls {} targets of {} files", found.len(), entries.files());
     targets.set(found);
 }

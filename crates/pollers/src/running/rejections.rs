@@ -2,35 +2,64 @@
 
 use crate::polling::Failure;
 use model::Timestamp;
+use std::collections::BTreeSet;
 
 /// Waits after a rejection, which double.
 const WAIT_MIN_US: i64 = 300 * Timestamp::SECOND;
 const WAIT_MAX_US: i64 = 3600 * Timestamp::SECOND;
 
-/// The rejections of a target in a row.
+/// The rejections of a target in a row. The other descriptions wait, too, because each attempt may lock the account; those
+/// that the target accepts beside the rejected ones do not.
 #[derive(Debug, Default)]
 pub(super) struct Rejections {
     count: u32,
     latest: Option<Failure>,
     /// No attempt before this instant.
     until: Timestamp,
+    /// Places of the descriptions that the target accepted at their latest attempts.
+    accepted: BTreeSet<usize>,
 }
 
 impl Rejections {
-    /// The latest rejection, while no attempt is made.
+    /// The latest rejection, while no attempt is made, except for accepted descriptions.
     pub(super) fn holding(&self, now: Timestamp) -> Option<&Failure> {
         // A clock that is set back must not prolong the wait.
         let wait_us = self.until.since(now);
         self.latest.as_ref().filter(|_| (1..=WAIT_MAX_US).contains(&wait_us))
     }
 
-    /// Records an attempt: the failure of a target that rejected it.
-    pub(super) fn tried(&mut self, rejection: Option<&Failure>, now: Timestamp) {
-        self.latest = rejection.cloned();
-        if rejection.is_none() {
-            self.count = 0;
-            return;
+    /// Whether the target accepted the description at a place.
+    pub(super) fn is_accepted(&self, place: usize) -> bool {
+        self.accepted.contains(&place)
+    }
+
+    /// Replaces the descriptions. Each comes with its place before, if it had one.
+    pub(super) fn set(&mut self, before: &[Option<usize>]) {
+        let is_accepted = |(_, before): &(usize, &Option<usize>)| {
+            before.is_some_and(|before| self.accepted.contains(&before))
+        };
+        let accepted = before.iter().enumerate().filter(is_accepted).map(|(place, _)| place);
+        self.accepted = accepted.collect();
+    }
+
+    /// Records an attempt: the descriptions that the target accepted, and those that it rejected, with the failure.
+    pub(super) fn tried(
+        &mut self,
+        accepted: &[usize],
+        rejected: &[(usize, &Failure)],
+        now: Timestamp,
+    ) {
+        let are_known = accepted.iter().all(|place| self.accepted.contains(place));
+        if !are_known {
+            (self.count, self.latest) = (0, None);
         }
+        self.accepted.extend(accepted);
+        let Some((_, failure)) = rejected.first() else { return };
+        if accepted.is_empty() && self.count == 0 {
+            self.accepted.clear();
+        }
+        self.accepted.retain(|place| rejected.iter().all(|(rejected, _)| rejected != place));
+        self.latest = Some((*failure).clone());
         let wait_us = WAIT_MIN_US.saturating_mul(1 << self.count.min(16));
         self.count = self.count.saturating_add(1);
         self.until = now.plus(wait_us.min(WAIT_MAX_US));
@@ -42,22 +71,42 @@ mod tests {
     use super::*;
     use model::Cause;
 
+    fn failure() -> Failure {
+        Failure { cause: Cause::PermissionLost, what: "wrong password".into(), is_account: true }
+    }
+
     #[test]
     fn a_rejected_password_is_tried_a_few_times_an_hour() {
-        let failure = Failure { cause: Cause::PermissionLost, what: "wrong password".into() };
-        let (mut rejections, mut attempts) = (Rejections::default(), 0);
+        let (failure, mut attempts) = (failure(), 0);
+        let mut rejections = Rejections::default();
+        rejections.tried(&[0, 1], &[], Timestamp(0));
         for second in 0..3600 {
             let now = Timestamp::from_seconds(second);
-            if rejections.holding(now).is_none() {
+            // Two descriptions with periods of their own.
+            let place = usize::from(second % 2 == 1);
+            if rejections.holding(now).is_none() || rejections.is_accepted(place) {
                 attempts += 1;
-                rejections.tried(Some(&failure), now);
+                rejections.tried(&[], &[(place, &failure)], now);
             }
         }
         assert_eq!(attempts, 4);
         let now = Timestamp::from_seconds(3600);
         assert_eq!(rejections.holding(now), Some(&failure));
         assert_eq!(rejections.holding(now.plus(-2 * WAIT_MAX_US)), None, "the clock was set back");
-        rejections.tried(None, now);
+        rejections.tried(&[0], &[], now);
         assert_eq!(rejections.holding(now), None);
+    }
+
+    #[test]
+    fn descriptions_that_the_target_accepts_do_not_wait_for_others() {
+        let (failure, now) = (failure(), Timestamp::from_seconds(7));
+        let mut rejections = Rejections::default();
+        rejections.tried(&[1], &[(0, &failure)], now);
+        assert_eq!(rejections.holding(now), Some(&failure));
+        assert!(rejections.is_accepted(1) && !rejections.is_accepted(0));
+        rejections.tried(&[1], &[], now);
+        rejections.set(&[None, None, Some(1), Some(0)]);
+        let accepted: Vec<_> = (0..4).filter(|place| rejections.is_accepted(*place)).collect();
+        assert_eq!((rejections.holding(now), accepted), (Some(&failure), vec![2]));
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 /// Largest part of a period between its start and the request: a tenth, at most 1 s.
 const SPREAD: i64 = 10;
 const SPREAD_MAX_US: i64 = Timestamp::SECOND;
+/// Part of that time in which requests begin: a request may be late by the rest.
+const SLOTS: i64 = 2;
 /// An unreachable target is polled at least this often, or once per period where the period is longer.
 const BACK_OFF_MAX_US: i64 = 30 * Timestamp::SECOND;
 /// Failed exchanges before a target is polled less often.
@@ -59,7 +61,8 @@ impl Schedule {
             |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
         let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
-        self.offset_us = i64::try_from(self.chance % spread_us.unsigned_abs().max(1)).unwrap_or(0);
+        let slots = (spread_us / SLOTS).unsigned_abs().max(1);
+        self.offset_us = i64::try_from(self.chance % slots).unwrap_or(0);
         let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
             let period_us = micros((*period)?);
             let before = before.and_then(|place| *self.ticks.get(place)?);
@@ -71,11 +74,15 @@ impl Schedule {
         self.ticks = periods.iter().map(ticks).collect();
     }
 
+    /// Start of the period that is read next: no earlier instant follows.
+    pub(super) fn next_start(&self) -> Timestamp {
+        let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
+        next.unwrap_or(Timestamp(i64::MAX))
+    }
+
     /// The instant of the next request.
     pub(super) fn next(&self) -> Timestamp {
-        let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
-        let next = next.map_or(Timestamp(i64::MAX), |next| next.plus(self.offset_us));
-        next.max(self.not_before)
+        self.next_start().plus(self.offset_us).max(self.not_before)
     }
 
     /// Takes what is due now. A tick that passed unread is missed: it is never read later.
@@ -122,7 +129,10 @@ impl Schedule {
         let shortest = self.ticks.iter().flatten().map(|ticks| ticks.period_us).min().unwrap_or(1);
         if doublings > 0 && shortest < BACK_OFF_MAX_US {
             let wait_us = shortest.saturating_mul(1 << doublings).min(BACK_OFF_MAX_US);
-            self.not_before = now.plus(wait_us - shortest);
+            // From the tick, not from the end of the exchange: requests stay at their instant of the period.
+            let latest = now.plus(-self.offset_us);
+            let tick = latest.plus(-latest.0.rem_euclid(shortest));
+            self.not_before = tick.plus(self.offset_us + wait_us - shortest);
         }
     }
 }
@@ -211,6 +221,14 @@ mod tests {
         schedule.take(now);
         schedule.answered(true, now);
         assert_eq!(schedule.next().since(now), SECOND);
+        // However long the exchanges take, the requests stay at their instant of the period.
+        let mut schedule = of_periods(&[Duration::from_secs(1)], 42_000, at(SECOND));
+        for _ in 0..40 {
+            let now = schedule.next();
+            assert_eq!(now.0 % SECOND, 42_000);
+            assert_eq!(schedule.take(now.plus(2000)).at.0 % SECOND, 0);
+            schedule.answered(false, now.plus(300_000));
+        }
         // A long period is kept.
         let mut schedule = of_periods(&[Duration::from_secs(300)], 0, at(0));
         for _ in 0..9 {
@@ -218,6 +236,15 @@ mod tests {
             schedule.answered(false, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
+    }
+
+    #[test]
+    fn a_request_of_the_last_slot_may_be_late_by_half_of_the_tenth() {
+        for chance in 0..100_000 {
+            let mut schedule = of_periods(&[Duration::from_secs(1)], chance, at(SECOND));
+            let planned = schedule.next();
+            assert_eq!(schedule.take(planned.plus(50_000)).at, at(planned.0 / SECOND * SECOND));
+        }
     }
 
     #[test]

@@ -1,20 +1,25 @@
 //! The exchanges with one target, each at its instant.
 
 use super::demand::{Demand, Promotion};
+use super::limits::series_limit::SeriesLimit;
+use super::limits::stated_samples::{StatedSamples, delete_old};
+use super::limits::text_limit::TextLimit;
 use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
+use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
 use super::schedule::Schedule;
-use super::series_limit::SeriesLimit;
-use super::text_limit::TextLimit;
-use crate::descriptions::{Description, Target};
-use crate::polling::{self, Common, Exchange, Failure, Poller, SdrCache};
+use crate::descriptions::{Description, Rare, Target};
+use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
-use crate::sending::{Group, Groups, Missing, chance};
+use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
-use model::{Cause, Timestamp, printable};
-use std::collections::HashMap;
+use model::{Cause, DeviceId, Timestamp};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -22,11 +27,10 @@ use tokio::time::Instant;
 
 /// Longest sleep: a clock that is set forward is noticed by then.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// Interval between log lines about a failure that changes, and their length.
-const LOG_EVERY_US: i64 = 60 * Timestamp::SECOND;
-const LOG_CHARACTERS_MAX: usize = 300;
 /// The folder of the records of BMCs' sensors, beside the groups' spools.
 const SDR_FOLDER: &str = "sdr";
+/// The folder of the samples of exporters that state their instants.
+const STATED_FOLDER: &str = "stated";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -38,6 +42,10 @@ pub(super) struct Shared {
     exchanges: Arc<Semaphore>,
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
     host_exchanges_max: usize,
+    /// The folder of samples with stated instants.
+    stated_folder: Option<PathBuf>,
+    /// Makes numbers of targets.
+    hasher: RandomState,
 }
 
 impl Shared {
@@ -47,6 +55,8 @@ impl Shared {
         limits: &PollerSettings,
     ) -> Self {
         let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
+        let stated_folder = groups.folder().map(|folder| folder.join(STATED_FOLDER));
+        stated_folder.as_deref().inspect(|folder| delete_old(folder));
         let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             common: Common::new(sdr_cache),
@@ -55,6 +65,8 @@ impl Shared {
             exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),
             hosts: Mutex::default(),
             host_exchanges_max: limit(limits.host_exchanges_max),
+            stated_folder,
+            hasher: RandomState::new(),
         }
     }
 
@@ -69,9 +81,18 @@ impl Shared {
     }
 }
 
+/// What a loop starts with.
+pub(super) struct LoopStart {
+    pub(super) target: Arc<Target>,
+    /// Whether the poller starts.
+    pub(super) is_first: bool,
+    /// The instant of the latest exchange of the loop before, in microseconds; 0 for none.
+    pub(super) polled: Arc<AtomicI64>,
+}
+
 /// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
-    target: Target,
+    LoopStart { target, is_first, polled }: LoopStart,
     mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
@@ -79,24 +100,30 @@ pub(super) async fn follow(
     let mut demand = shared.demand.clone();
     let poller = polling::open(&target, &shared.common);
     let first = entries.borrow().first().map(|one| chance(&one.device));
-    let mut follower = TargetLoop {
+    // In a box, as the exchange is: the task of a target that waits then needs little memory, and they are many.
+    let mut follower = Box::new(TargetLoop {
         schedule: Schedule::new(first.unwrap_or_default()),
         outages: Outages::new(),
         rejections: Rejections::default(),
         metrics: PollMetrics::new(&target, wall()),
         texts: TextLimit::default(),
         series: SeriesLimit::default(),
+        stated: StatedSamples::new(shared.stated_folder.as_deref(), &target),
         host: shared.host(&target.host),
-        failure: None,
-        logged: Timestamp(i64::MIN),
+        log: ProblemLog::default(),
         is_on_demand: false,
         demand_end: None,
+        number: shared.hasher.hash_one(&target),
+        is_start: is_first,
+        is_cut: false,
+        failed_since: Some(polled.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Timestamp),
+        polled,
         target,
         descriptions: Vec::new(),
         periods: Vec::new(),
         shared,
         poller,
-    };
+    });
     let (mut changed, mut is_over) = (true, false);
     while !is_over {
         let now = wall();
@@ -125,7 +152,16 @@ pub(super) async fn follow(
 }
 
 struct TargetLoop {
-    target: Target,
+    target: Arc<Target>,
+    number: u64,
+    /// Whether its first descriptions are those with which the poller starts.
+    is_start: bool,
+    /// Whether its last exchange did not complete.
+    is_cut: bool,
+    /// The instant of its latest exchange, for the loop that follows a panic.
+    polled: Arc<AtomicI64>,
+    /// After a panic: the latest exchange before.
+    failed_since: Option<Timestamp>,
     descriptions: Vec<Arc<Description>>,
     /// The period of each description; `None` for one that is not polled now.
     periods: Vec<Option<Duration>>,
@@ -136,11 +172,11 @@ struct TargetLoop {
     metrics: PollMetrics,
     texts: TextLimit,
     series: SeriesLimit,
+    stated: StatedSamples,
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
     /// The failure that the log states, and since when.
-    failure: Option<String>,
-    logged: Timestamp,
+    log: ProblemLog,
     /// Whether promotions, jobs or a change of the server have an effect.
     is_on_demand: bool,
     /// When the next promotion or change ends, if it may have an effect.
@@ -150,14 +186,15 @@ struct TargetLoop {
 impl TargetLoop {
     /// Runs an exchange. Returns whether polling ends; the exchange then had a moment to complete.
     async fn exchange_or_end(&mut self, end: &mut watch::Receiver<bool>) -> bool {
-        let mut exchange = std::pin::pin!(self.exchange());
-        tokio::select! {
-            _ = end.changed() => {
-                tokio::time::timeout(CLOSE_MAX, exchange).await.ok();
-                true
+        let is_complete = {
+            let mut exchange = Box::pin(self.exchange());
+            tokio::select! {
+                _ = end.changed() => tokio::time::timeout(CLOSE_MAX, exchange).await.is_ok(),
+                () = &mut exchange => return false,
             }
-            () = &mut exchange => false,
-        }
+        };
+        self.is_cut = !is_complete;
+        true
     }
 
     /// Replaces the descriptions and their promotions. An unchanged description loses no tick.
@@ -174,6 +211,7 @@ impl TargetLoop {
             }
             before.push(place);
         }
+        self.rejections.set(&before);
         let scheduled: Vec<_> = before.iter().copied().zip(periods.iter().copied()).collect();
         self.schedule.set(&scheduled, now);
         let was_polled = |place: &usize| self.periods.get(*place).is_some_and(Option::is_some);
@@ -184,12 +222,18 @@ impl TargetLoop {
                 (&**one, place.filter(was_polled).filter(|_| period.is_some()))
             })
             .collect();
-        let missing = self.outages.set(&self.descriptions, &polled, now);
+        let is_start = std::mem::take(&mut self.is_start);
+        let groups = &self.shared.groups;
+        let begin = |device: &DeviceId| groups.begun(device).filter(|_| is_start).unwrap_or(now);
+        let missing = self.outages.set(&self.descriptions, &polled, now, begin);
         self.miss(missing);
+        self.set_complete(false);
         let changed =
             self.metrics.set_periods(new.iter().map(|one| &**one).zip(periods.iter().copied()));
         store(&self.shared.groups, &changed, now);
         (self.descriptions, self.periods) = (new, periods);
+        self.miss_since_panic(now);
+        self.set_complete(true);
         self.is_on_demand = self
             .descriptions
             .iter()
@@ -203,10 +247,39 @@ impl TargetLoop {
         self.is_on_demand || self.descriptions.iter().any(|one| demand.period(one, now).is_some())
     }
 
+    /// States until when the samples and gaps of its devices are complete, or that it returns nothing of them any more.
+    fn set_complete(&self, is_polled: bool) {
+        let next = self.schedule.next_start().plus(-1);
+        for of_device in self.descriptions.chunk_by(|one, next| one.device == next.device) {
+            let Some(device) = of_device.first().map(|one| &one.device) else { continue };
+            let reported = self.outages.reported(&self.descriptions, device);
+            let at = reported.map_or(next, |reported| reported.min(next));
+            let until = CompleteUntil { at, is_failing: reported.is_some() };
+            let until = is_polled.then_some(until);
+            self.shared.groups.of(device, |group| group.set_complete(device, self.number, until));
+        }
+    }
+
+    /// After a panic, the devices have no samples since the latest exchange.
+    fn miss_since_panic(&mut self, now: Timestamp) {
+        let Some(since) = self.failed_since.take() else { return };
+        let devices: BTreeSet<&DeviceId> =
+            self.descriptions.iter().map(|one| &one.device).collect();
+        let missing = devices.into_iter().map(|device| Missing {
+            device: device.clone(),
+            source: self.target.protocol.to_string(),
+            span: (since, now),
+            cause: Cause::SourceBroken,
+            detail: "the polls of the target failed; report the log of the poller".to_owned(),
+        });
+        self.miss(missing.collect());
+    }
+
     fn miss(&self, missing: Vec<Missing>) {
         for one in missing {
             let device = one.device.clone();
-            self.shared.groups.of(&device, |group| group.miss(one));
+            let target = (&*self.target, self.number);
+            self.shared.groups.of(&device, |group| group.miss_of_target(target, one));
         }
     }
 
@@ -222,24 +295,37 @@ impl TargetLoop {
             return;
         }
         let mut exchange = Exchange::new(taken.at, due.len());
+        exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
         let begun = Instant::now();
         if let Some(rejection) = self.rejections.holding(wall()) {
-            exchange.fail_untried(rejection);
-        } else {
+            let is_held = |nth: &usize| {
+                places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))
+            };
+            exchange.fail_untried((0..due.len()).filter(is_held), rejection);
+        }
+        if !exchange.is_untried {
             polling::run(&mut *self.poller, &due, &mut exchange).await;
-            self.rejections.tried(rejection(&self.target, &exchange, due.len()), wall());
+            let (accepted, rejected) = attempts(&self.target, &places, &exchange);
+            self.rejections.tried(&accepted, &rejected, wall());
         }
         let took = begun.elapsed().as_secs_f64();
-        let has_answered = exchange.failures.len() < due.len();
+        let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
+        let has_answered = failed.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
         if self.target.protocol == Protocol::Prometheus {
-            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at) {
+            let Shared { groups, hasher, .. } = &*self.shared;
+            let admit = |one: &Reading| {
+                let name = hasher.hash_one(&one.metric);
+                groups.of(&one.device, |group| group.admit_name(self.number, name)) == Some(true)
+            };
+            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at, admit) {
                 self.metrics.reject_series(&missing.device, count);
                 exchange.warnings.push(missing.detail.clone());
                 self.miss(vec![missing]);
             }
         }
+        self.stated.retain_new(&mut exchange.readings, exchange.at).await;
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
         let late = taken.late_us as f64 / 1e6;
         let polls = self.metrics.values(&due, &exchange, (took, late));
@@ -250,37 +336,20 @@ impl TargetLoop {
         }
         store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
+        self.set_complete(true);
+        self.polled.store(exchange.at.0, Ordering::Relaxed);
         self.schedule.answered(has_answered, wall());
-        self.log(&exchange);
+        let problems = problems(&due, &exchange);
+        self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);
     }
 
-    /// Logs what changed: a failure that begins, has another reason, or ends.
-    fn log(&mut self, exchange: &Exchange) {
-        let failure = exchange.failures.first().map(|(_, Failure { what, .. })| what.to_string());
-        let warning = exchange.warnings.first().cloned();
-        let state = failure.or(warning);
-        // A target may have another text at each exchange.
-        let is_late = exchange.at.since(self.logged) >= LOG_EVERY_US;
-        if state == self.failure || (state.is_some() == self.failure.is_some() && !is_late) {
-            return;
-        }
-        // Other values of the target fail.
-        if state.is_none() && !self.outages.is_empty() {
-            return;
-        }
-        match &state {
-            Some(what) => {
-                let what: String = what.chars().take(LOG_CHARACTERS_MAX).collect();
-                log::warn!("{}: {}", self.target, printable(&what));
-            }
-            None => log::info!("{}: all values are read again", self.target),
-        }
-        (self.failure, self.logged) = (state, exchange.at);
-    }
-
-    async fn end(mut self) {
+    async fn end(&mut self) {
         let missing = self.outages.end(&self.descriptions, wall());
         self.miss(missing);
+        if !self.is_cut {
+            self.set_complete(false);
+        }
+        self.stated.write().await;
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
     }
 }
@@ -295,7 +364,8 @@ fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
 fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
-    let Description { period, period_promoted, period_idle, is_optional, .. } = **description;
+    let Description { period, is_optional, .. } = **description;
+    let Rare { period_promoted, period_idle, .. } = *description.rare();
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
     let changed = demand.period(description, now);
     let (period, period_promoted) = (changed.unwrap_or(period), changed.or(period_promoted));
@@ -303,8 +373,9 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
         (Promotion::Metrics(only), true) => Some(only.clone()),
         _ => None,
     };
-    if only.is_some() || description.only.is_some() {
-        Arc::make_mut(description).only = only;
+    if only.is_some() || description.rare().only.is_some() {
+        let rare = Rare { only, ..description.rare().clone() };
+        Arc::make_mut(description).set_rare(rare);
     }
     match promotion {
         Promotion::None if is_optional => None,
@@ -315,13 +386,22 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
     }
 }
 
-/// Why the target rejected the user or the password, if it did nothing else.
-fn rejection<'a>(target: &Target, exchange: &'a Exchange, due: usize) -> Option<&'a Failure> {
+/// Which descriptions returned values, and which failed because the target rejected the user or the password.
+fn attempts<'a>(
+    target: &Target,
+    places: &[usize],
+    exchange: &'a Exchange,
+) -> (Vec<usize>, Vec<(usize, &'a Failure)>) {
     let has_account = target.protocol != Protocol::Snmp && target.user.is_some();
-    let is_rejected = |(_, failure): &(usize, Failure)| failure.cause == Cause::PermissionLost;
-    let (_, first) = exchange.failures.first()?;
-    let are_all = exchange.failures.len() >= due && exchange.failures.iter().all(is_rejected);
-    (has_account && are_all).then_some(first)
+    if !has_account {
+        return (Vec::new(), Vec::new());
+    }
+    let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
+    let good = places.iter().enumerate().filter(|(nth, _)| !failed.contains(nth));
+    let tried = exchange.failures.iter().skip(exchange.untried);
+    let rejected = tried.filter(|(_, failure)| failure.is_account);
+    let rejected = rejected.filter_map(|(nth, failure)| Some((*places.get(*nth)?, failure)));
+    (good.map(|(_, place)| *place).collect(), rejected.collect())
 }
 
 /// Passes on the samples of all groups once a second.

@@ -1,17 +1,20 @@
 //! The devices of one origin, with their samples on the way to the server.
 
+use super::completeness::{CompleteUntil, Completeness, GroupComplete};
 use super::missing::Missing;
+use super::name_share::NameShare;
 use super::patient_output::PatientOutput;
 use crate::PROGRAM;
+use crate::descriptions::Target;
 use crate::polling::Reading;
 use config::{PollerConfig, Spool, SpoolSettings};
 use delivery::{
     BatchOutput, Clock, Counters, Delivery, DeliveryError, Folders, Order, PendingEvents, Sealer,
     Settings, draw_boot,
 };
-use model::{DeviceId, Gap, Labels, Metric, Origin, Timestamp};
+use model::{Cause, DeviceId, Gap, Labels, Metric, Origin, Timestamp};
 use sources::Sink;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 /// Interval between batches.
 pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(1);
+/// Source of the gap of a device that failed when the poller ended.
+const FAILED: &str = "poller";
 /// Metric definitions in memory. Beyond it, all are built again.
 const METRICS_MAX: usize = 65_536;
 
@@ -48,9 +53,14 @@ pub(crate) struct Group {
     delivery: Delivery,
     notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
-    /// Time until which an earlier start kept everything.
+    /// Time until which an earlier start kept everything, and of devices that failed then.
     kept_until: Option<Timestamp>,
+    kept_of: BTreeMap<DeviceId, Timestamp>,
+    completeness: Completeness,
+    /// What is complete once so many batches are encoded.
+    sealed: (u64, GroupComplete),
     metrics: HashMap<String, Arc<Metric>>,
+    names: NameShare,
     is_feed: bool,
 }
 
@@ -65,6 +75,7 @@ impl Group {
         share(&mut spool, of.groups);
         let folders = Folders::open(&spool, &notes, &counters)?;
         let (kept_until, has_spool) = (folders.kept_until, folders.dir().is_some());
+        let (completeness, kept_of) = Completeness::open(&origin, folders.dir());
         let boot = draw_boot()?;
         let (waker, _) = UnixStream::pair()?;
         let settings =
@@ -78,11 +89,27 @@ impl Group {
         };
         let sealer = Sealer::new(origin.clone(), boot, Arc::clone(&notes), outlet, None);
         let (sink, metrics, is_feed) = (Sink::new(of.poller.clone()), HashMap::new(), of.is_feed);
-        Ok(Self { origin, sink, sealer, delivery, notes, counters, kept_until, metrics, is_feed })
+        let sealed = (0, GroupComplete::default());
+        Ok(Self {
+            origin,
+            sink,
+            sealer,
+            delivery,
+            notes,
+            counters,
+            kept_until,
+            kept_of,
+            completeness,
+            sealed,
+            metrics,
+            names: NameShare::default(),
+            is_feed,
+        })
     }
 
     /// Replaces the devices of a group that runs.
-    pub(crate) fn set_devices(&self, devices: Vec<DeviceId>) {
+    pub(crate) fn set_devices(&mut self, devices: Vec<DeviceId>) {
+        self.completeness.retain(&devices);
         self.notes.set_devices(devices);
     }
 
@@ -91,10 +118,43 @@ impl Group {
         self.notes.add_device(device);
     }
 
-    /// Notes that a device has no samples from the end of an earlier start to `first`.
-    pub(crate) fn note_down(&self, device: &DeviceId, first: Timestamp, period: Duration) {
+    /// Notes that a device has no samples from the end of an earlier start to `first`. Returns the instant from which
+    /// samples or gaps of it follow.
+    pub(crate) fn note_down(
+        &self,
+        device: &DeviceId,
+        first: Timestamp,
+        period: Duration,
+    ) -> Timestamp {
         let detail = if self.is_feed { "the feed did not run" } else { "" };
-        self.notes.add_down_of(device, self.kept_until, first, period, detail);
+        let begin = self.notes.add_down_of(device, self.kept_until, first, period, detail);
+        let Some(failing) = self.kept_of.get(device).copied().filter(|at| *at < first) else {
+            return begin;
+        };
+        // A server moves the beginning of a gap of all sources to the latest sample of the group.
+        self.miss(Missing {
+            device: device.clone(),
+            source: FAILED.to_owned(),
+            span: (failing, first),
+            cause: Cause::PollerDown,
+            detail: "it failed when the poller ended".to_owned(),
+        });
+        first
+    }
+
+    /// States until when what a target returns of a device is complete; `None` if it does not return it any more.
+    pub(crate) fn set_complete(
+        &mut self,
+        device: &DeviceId,
+        target: u64,
+        until: Option<CompleteUntil>,
+    ) {
+        self.completeness.set(device, target, until);
+    }
+
+    /// Whether an exporter of the group may have a metric of this name, both as hashes.
+    pub(crate) fn admit_name(&mut self, exporter: u64, name: u64) -> bool {
+        self.names.admit(exporter, name, self.metrics.len())
     }
 
     /// Adds a value of a device.
@@ -135,6 +195,14 @@ impl Group {
         self.counters.sent_batches.load(Ordering::Relaxed)
     }
 
+    /// Adds a gap of a device that a target reports. Of a device with several targets the gap names the target.
+    pub(crate) fn miss_of_target(&self, (target, number): (&Target, u64), mut missing: Missing) {
+        if self.completeness.has_others(&missing.device, number) {
+            missing.detail = format!("{target}: {}", missing.detail);
+        }
+        self.miss(missing);
+    }
+
     /// Adds a gap of a device.
     pub(crate) fn miss(&self, missing: Missing) {
         let Missing { device, source, span: (from, to), cause, detail } = missing;
@@ -144,8 +212,15 @@ impl Group {
 
     /// Passes the samples on.
     pub(crate) fn seal(&mut self) {
+        // Until then, samples may be in a queue in memory.
+        if self.counters.encoded_batches.load(Ordering::Relaxed) >= self.sealed.0 {
+            self.notes.set_complete_until(self.completeness.write(&self.sealed.1));
+        }
+        let complete = self.completeness.complete();
         let before = self.sink.counts().series_rejected;
         self.sealer.seal(&mut self.sink);
+        self.sealed = (self.sealer.counts.batches, complete);
+        self.sink.shrink();
         let rejected = self.sink.counts().series_rejected - before;
         if rejected > 0 {
             log::error!("{}: {rejected} samples of too many series are dropped", self.origin);
@@ -160,6 +235,10 @@ impl Group {
         let before = lost();
         self.delivery.order(Order::End);
         self.seal();
+        let complete = self.completeness.complete();
+        self.notes.set_complete_until(self.completeness.write(&complete));
+        // Also without samples, the server receives that this is the end.
+        self.sealer.seal_empty();
         self.delivery.end();
         lost().saturating_sub(before)
     }

@@ -5,7 +5,7 @@ use super::group::{Group, GroupStart};
 use super::spool_folders::{earlier_groups, spool_folder};
 use config::PollerConfig;
 use delivery::{Clock, DeliveryError, MachineClock};
-use model::{DeviceId, NameError, Origin};
+use model::{DeviceId, NameError, Origin, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,6 +32,8 @@ pub(crate) struct Groups {
     /// The folder of the groups' spools; `None` for none.
     folder: Option<PathBuf>,
     clock: Arc<dyn Clock>,
+    /// From when samples or gaps of each device follow, of those at the start.
+    begun: BTreeMap<DeviceId, Timestamp>,
     list: RwLock<Vec<Mutex<Group>>>,
 }
 
@@ -43,15 +45,22 @@ impl Groups {
         devices: &Devices,
     ) -> Result<Self, GroupsError> {
         let folder = spool_folder(config, &format!("poller-{poller}"), None)?;
-        let groups = Self {
+        let mut groups = Self {
             config: config.clone(),
             poller,
             clock: Arc::new(MachineClock),
+            begun: BTreeMap::new(),
             list: RwLock::default(),
             folder,
         };
         let earlier = groups.folder.as_deref().map_or(0, earlier_groups);
-        groups.start_missing(&assignment(devices, earlier), devices, true)?;
+        let assignment = assignment(devices, earlier);
+        groups.start_missing(&assignment)?;
+        let now = groups.clock.wall();
+        for (device, period) in devices {
+            let begin = groups.of(device, |group| group.note_down(device, now, *period));
+            groups.begun.extend(begin.map(|begin| (device.clone(), begin)));
+        }
         Ok(groups)
     }
 
@@ -63,7 +72,7 @@ impl Groups {
     /// Replaces the devices. A group that would have too many is split: the number of groups doubles.
     pub(crate) fn set_devices(&self, devices: &Devices) -> Result<(), GroupsError> {
         let assignment = assignment(devices, self.count());
-        self.start_missing(&assignment, devices, false)?;
+        self.start_missing(&assignment)?;
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         for (group, devices) in list.iter().zip(assignment.groups) {
             group.lock().unwrap_or_else(PoisonError::into_inner).set_devices(devices);
@@ -75,13 +84,13 @@ impl Groups {
         self.list.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Starts the groups that are not there yet. `is_start`: nothing polled before, so each device has a gap.
-    fn start_missing(
-        &self,
-        assignment: &Assignment,
-        devices: &Devices,
-        is_start: bool,
-    ) -> Result<(), GroupsError> {
+    /// From when samples or gaps of a device follow; `None` for one that was not there at the start.
+    pub(crate) fn begun(&self, device: &DeviceId) -> Option<Timestamp> {
+        self.begun.get(device).copied()
+    }
+
+    /// Starts the groups that are not there yet.
+    fn start_missing(&self, assignment: &Assignment) -> Result<(), GroupsError> {
         let count = assignment.groups.len();
         let mut new = Vec::new();
         for (number, names) in assignment.groups.iter().enumerate().skip(self.count()) {
@@ -96,22 +105,17 @@ impl Groups {
                 groups: count,
                 is_feed: false,
             })?;
-            let periods = names.iter().filter_map(|one| Some((one, *devices.get(one)?)));
-            for (device, period) in periods.filter(|_| is_start) {
-                group.note_down(device, self.clock.wall(), period);
-            }
             new.push(Mutex::new(group));
         }
         self.list.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
         Ok(())
     }
 
-    /// Calls a function with the group of a device.
-    pub(crate) fn of(&self, device: &DeviceId, call: impl FnOnce(&mut Group)) {
+    /// Calls a function with the group of a device, and returns its result.
+    pub(crate) fn of<T>(&self, device: &DeviceId, call: impl FnOnce(&mut Group) -> T) -> Option<T> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(group) = list.get(Assignment::place(device, list.len())) {
-            call(&mut group.lock().unwrap_or_else(PoisonError::into_inner));
-        }
+        let group = list.get(Assignment::place(device, list.len()))?;
+        Some(call(&mut group.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Passes the samples of all groups on.

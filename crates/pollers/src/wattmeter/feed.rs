@@ -6,6 +6,7 @@ use super::mapping::{Mapping, MappingError};
 use super::port::Port;
 use super::recent_rows::RecentRows;
 use super::row_order::{Placement, RowOrder};
+use crate::polling::instant;
 use crate::running::{Demand, DemandNames, Names, follow_demand};
 use crate::sending::{Group, GroupStart, earlier_groups, spool_folder};
 use config::PollerConfig;
@@ -227,6 +228,7 @@ impl<'a> Feed<'a> {
         self.count_line(None);
         self.at = at;
         if !self.options.is_every_sample {
+            self.recent.begin(self.clock.wall());
             self.recent.push(at, values);
         }
         for (port, value) in self.ports.iter_mut().zip(values) {
@@ -372,7 +374,7 @@ impl<'a> Feed<'a> {
     fn carry_out_flushes(&mut self) {
         let demand = Arc::clone(&self.demand.borrow());
         for flush in &demand.flushes {
-            if !self.recent.is_new(flush.id) {
+            if !instant(flush.made).is_some_and(|made| self.recent.is_new(flush.id, made)) {
                 continue;
             }
             let mut count = 0_usize;
@@ -408,6 +410,11 @@ impl<'a> Feed<'a> {
             self.report(now)?;
         }
         self.carry_out_flushes();
+        for port in &self.ports {
+            if let Some(group) = self.groups.get_mut(port.group) {
+                group.set_complete(&port.device, 0, port.complete_until(self.at));
+            }
+        }
         self.groups.iter_mut().for_each(Group::seal);
         Ok(())
     }

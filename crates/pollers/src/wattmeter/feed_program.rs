@@ -43,7 +43,7 @@ pub fn run(config: &PollerConfig, options: &FeedOptions) -> Result<bool, FeedErr
     let ended = follow(&mut feed, &inputs, &clock)?;
     feed.flush(clock.wall())?;
     if ended.is_some() {
-        drain(&feed, &inputs);
+        drain(&feed, &inputs, config.spool.spool != Some(config::Spool::None));
     }
     let lost = feed.end();
     if lost > 0 {
@@ -87,11 +87,12 @@ fn follow(
 }
 
 /// Waits until the server has everything, as long as it accepts more and no signal arrives.
-fn drain(feed: &Feed<'_>, inputs: &Receiver<Input>) {
+fn drain(feed: &Feed<'_>, inputs: &Receiver<Input>, has_spool: bool) {
     let (mut sent, mut waited) = (feed.sent_batches(), Duration::ZERO);
     while !feed.is_sent() {
         if waited >= PATIENCE {
-            log::warn!("the server accepts no more; the next start sends what is in the spool");
+            let then = if has_spool { "; the next start sends what is in the spool" } else { "" };
+            log::warn!("the server accepts no more{then}");
             return;
         }
         match inputs.recv_timeout(STEP) {

@@ -1,7 +1,7 @@
 //! A port of a meter: the mean of its second, its counts, and its gaps.
 
 use super::line::PortValue;
-use crate::sending::Missing;
+use crate::sending::{CompleteUntil, Missing};
 use model::{Cause, DeviceId, Labels, Timestamp};
 
 /// The source of gaps.
@@ -151,6 +151,12 @@ impl Port {
     /// Records that it has samples or gaps up to an instant.
     pub(super) const fn covered(&mut self, until: Timestamp) {
         self.until = Some(until);
+    }
+
+    /// Until when its samples and gaps are complete; a port without a sample for two seconds has a gap that grows.
+    pub(super) fn complete_until(&self, now: Timestamp) -> Option<CompleteUntil> {
+        let at = self.until?;
+        Some(CompleteUntil { at, is_failing: second(now) - second(at) >= 2 })
     }
 
     /// The counts that are not 0, with the place of their state.

@@ -18,10 +18,17 @@ pub(super) struct RecentRows {
     rows: VecDeque<Row>,
     values: usize,
     flushes: VecDeque<i64>,
+    /// When the first row arrived: no earlier flush is its.
+    begun: Option<Timestamp>,
     is_full: bool,
 }
 
 impl RecentRows {
+    /// States that rows arrive.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        self.begun.get_or_insert(now);
+    }
+
     /// Keeps a row, and drops those that are too old.
     pub(super) fn push(&mut self, at: Timestamp, values: &[PortValue]) {
         // The clock of the meter was set back.
@@ -46,9 +53,10 @@ impl RecentRows {
         }
     }
 
-    /// Whether a flush was not carried out before.
-    pub(super) fn is_new(&mut self, flush: i64) -> bool {
-        if self.flushes.contains(&flush) {
+    /// Whether a flush was not carried out before. One that was requested before the first row was carried out by an
+    /// earlier start, or has no rows.
+    pub(super) fn is_new(&mut self, flush: i64, made: Timestamp) -> bool {
+        if self.flushes.contains(&flush) || self.begun.is_none_or(|begun| made < begun) {
             return false;
         }
         if self.flushes.len() >= FLUSHES_MAX {
@@ -90,7 +98,12 @@ mod tests {
         assert_eq!((of(&rows, 0, None), of(&rows, 0, Some(second(89)))), (60, 10));
         assert_eq!((of(&rows, 1, None), of(&rows, 2, None)), (0, 0));
         assert_eq!(rows.of_port(0, None).next(), Some((second(40), 40.0)));
-        assert!(rows.is_new(7) && !rows.is_new(7) && rows.is_new(8));
+        assert!(!rows.is_new(7, second(9)), "no row arrived");
+        rows.begin(second(5));
+        rows.begin(second(10));
+        assert!(rows.is_new(7, second(9)) && !rows.is_new(7, second(9)));
+        assert!(rows.is_new(8, second(5)));
+        assert!(!rows.is_new(6, second(4)), "an earlier start answered it");
         rows.push(second(50), &[PortValue::Watts(1.0)]);
         assert_eq!((of(&rows, 0, None), rows.values), (1, 1), "the clock was set back");
     }

@@ -80,8 +80,10 @@ fn as_theirs(ours: &Description, expected: &Value) -> Value {
         other => panic!("{other:?}"),
     };
     let period_ms = u64::try_from(ours.period.as_millis()).unwrap();
-    let factor =
-        expected["scale_factor"].as_f64().filter(|factor| *factor == 0.0).or(ours.scale_factor);
+    let factor = expected["scale_factor"]
+        .as_f64()
+        .filter(|factor| *factor == 0.0)
+        .or(ours.rare().scale_factor);
     json!({
         "name": ours.name,
         "device": ours.device.as_str(),

@@ -109,6 +109,11 @@ fn the_end_of_the_input_loses_nothing() {
         assert_eq!(samples, counts(&[("ok", lines as f64)]));
     }
     let posts = server.posts();
+    for group in ["poller-w/group-0", "poller-w/group-1"] {
+        let has = |batch: &Arc<model::Batch>| batch.origin.as_str() == group;
+        let last = posts.iter().rfind(|post| post.batches.iter().any(has)).unwrap();
+        assert!(last.status.stops, "{group} does not report its end");
+    }
     let entries =
         posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.table.entries);
     let alias: BTreeMap<&str, Option<String>> = entries

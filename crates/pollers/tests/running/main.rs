@@ -196,7 +196,8 @@ fn after_each_kill_every_poll_is_stored_or_in_a_gap() {
         is_away.store(round % 3 == 1, Ordering::SeqCst);
         let poller = Poller::start(files.path(), &server.url, spool.path());
         let before = exporter.requests();
-        until("polls", || exporter.requests() >= before + 8);
+        // Longer than the interval between batches.
+        until("polls", || exporter.requests() >= before + 12);
         std::thread::sleep(Duration::from_millis((37 * round as u64) % 400));
         poller.signal("KILL");
     }
@@ -223,6 +224,59 @@ fn after_each_kill_every_poll_is_stored_or_in_a_gap() {
     assert_eq!(lost.count(), 0, "{gaps:?}");
     assert!(stored.len() > answered.len() / 4, "{} of {}", stored.len(), answered.len());
     assert!(gaps.len() >= rounds, "{gaps:?}");
+}
+
+/// The gaps of a device in microseconds, by their beginnings.
+fn spans(server: &Server, device: &str, cause: Option<Cause>) -> Vec<(i64, i64)> {
+    let posts = server.posts();
+    let gaps = posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.gaps);
+    let of_device = gaps.filter(|gap| {
+        gap.device.as_str() == device && cause.is_none_or(|cause| gap.cause == cause)
+    });
+    let mut spans: Vec<_> = of_device.map(|gap| (gap.from.0, gap.to.0)).collect();
+    spans.sort_unstable();
+    spans
+}
+
+#[test]
+fn after_a_kill_gaps_cover_a_failing_device_and_no_more_of_others() {
+    const FAILING_US: i64 = 4_000_000;
+    let (first, second) = (Exporter::start(), Exporter::start());
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = first.entry("psu-1", 200_000, "") + &second.entry("psu-2", 200_000, "");
+    std::fs::write(files.path().join("all.conf"), text).unwrap();
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let instants = |device: &str| -> Vec<i64> {
+        values(&server, device, "prom_polls_total").iter().map(|(at, _)| *at).collect()
+    };
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    until("polls", || instants("psu-2").len() >= 3);
+    second.is_broken.store(true, Ordering::SeqCst);
+    let broken = Some(Cause::SourceBroken);
+    until("a gap", || !spans(&server, "psu-2", broken).is_empty());
+    let last_good = instants("psu-2").last().copied().unwrap();
+    until("polls of the other", || instants("psu-1").last() >= Some(&(last_good + FAILING_US)));
+    let killed = instants("psu-1").last().copied().unwrap();
+    poller.signal("KILL");
+    drop(poller);
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    let failed = |server: &Server| spans(server, "psu-2", broken).len();
+    let before = failed(&server);
+    until("a gap of the second start", || failed(&server) > before);
+    second.is_broken.store(false, Ordering::SeqCst);
+    until("a good value", || instants("psu-2").last() > Some(&last_good));
+    let next_good = instants("psu-2").into_iter().find(|at| *at > last_good).unwrap();
+    assert!(poller.end());
+
+    let gaps = spans(&server, "psu-2", None);
+    let covered = gaps.iter().fold(last_good, |covered, (from, to)| match *from <= covered {
+        true => covered.max(*to),
+        false => covered,
+    });
+    assert!(covered >= next_good, "{last_good} to {next_good}: {gaps:?}");
+    let down = spans(&server, "psu-1", Some(Cause::PollerDown));
+    let from = down.last().unwrap().0;
+    assert!(from > last_good + FAILING_US / 2 && from <= killed + FAILING_US, "{down:?}");
 }
 
 #[test]

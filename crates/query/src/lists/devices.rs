@@ -2,29 +2,15 @@
 
 use crate::common::print::ALIAS;
 use crate::engine::access_filter::AccessFilter;
-use crate::lists::nodes::{PERIOD_MIN, patience};
+use crate::lists::device_polls::{METER_POWER, METER_SAMPLES, Poll, micros};
+use crate::lists::device_senders::AllSenders;
 use crate::{QueryContext, QueryEngine, QueryError};
 use api::DeviceState;
-use model::{DeviceId, Gap, NodeList, Series, Timestamp};
+use model::{DeviceId, Gap, NodeList, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::{JobSelector, LabelMatch, LastValue, OriginInfo, Selector};
 
-/// Metrics that pollers send of each device and target.
-const SUCCESS: &str = "poll_success";
-const PERIOD: &str = "poll_period_seconds";
-const DURATION: &str = "poll_duration_seconds";
-const LAST_SUCCESS: &str = "poll_last_success_timestamp_seconds";
-/// The metric that feeds of wattmeters send of each port.
-const METER_POWER: &str = "wattmetre_power_watt";
-/// Labels of polls.
-const PROTOCOL: &str = "protocol";
-const TARGET: &str = "target";
-
-/// Longest pause in seconds between two polls of a device that fails and has a shorter period.
-const BACK_OFF_MAX: f64 = 30.0;
-/// A device without a poll in this time is not listed any more.
-pub(super) const KEPT: i64 = 7 * 24 * 60 * 60 * Timestamp::SECOND;
 /// A poller reports a gap that grows at least this often, or once per period. Includes a wrong clock of the poller.
 const GAP_REPORTED: i64 = 10 * 60 * Timestamp::SECOND;
 
@@ -45,20 +31,14 @@ pub struct DeviceFilter {
     pub limit: Option<usize>,
 }
 
-/// The polls of a device by one target.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Poll {
-    pub(super) protocol: Option<String>,
-    /// The latest poll: its instant, and whether it returned a value. `None`: older than the series in memory.
-    latest: Option<(Timestamp, bool)>,
-    pub(super) period_seconds: Option<f64>,
-    duration_seconds: f64,
-    /// Time of the latest value before the latest poll.
-    last_success: Option<f64>,
+/// A device that a poller reads, by one target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolledDevice {
+    /// Its entry in the list.
+    pub device: api::Device,
+    /// All pollers that sent samples of it, that with the latest batch first.
+    pub pollers: Vec<String>,
 }
-
-/// The polls of devices, by the address of the target.
-pub(super) type Polls = BTreeMap<DeviceId, BTreeMap<String, Poll>>;
 
 /// A node without an agent: the time of its latest value, and its shortest period.
 #[derive(Debug)]
@@ -66,22 +46,6 @@ pub(crate) struct PolledNode {
     pub(crate) device: DeviceId,
     pub(crate) last_good: Option<f64>,
     pub(crate) period_seconds: Option<f64>,
-}
-
-/// Senders of a device.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Senders<'a> {
-    /// The poller's group with the latest batch.
-    pub(super) group: Option<&'a OriginInfo>,
-    /// The other sender with the latest batch.
-    other: Option<&'a OriginInfo>,
-}
-
-/// All senders, by device.
-pub(super) struct AllSenders<'a> {
-    pub(super) of: BTreeMap<&'a DeviceId, Senders<'a>>,
-    /// Time of receipt of the latest batch of each poller.
-    pub(super) pollers: HashMap<&'a str, Timestamp>,
 }
 
 impl QueryEngine {
@@ -99,7 +63,8 @@ impl QueryEngine {
     ) -> Result<Vec<api::Device>, QueryError> {
         let origins = self.store.origins();
         let nodes = self.node_names(&origins)?;
-        let senders = AllSenders::of(&origins);
+        let notes = self.poller_notes()?;
+        let senders = AllSenders::of(&origins, &notes);
         let is_wanted = |device: &&DeviceId| {
             filter.devices.as_ref().is_none_or(|devices| devices.contains(*device))
                 && filter.after.as_ref().is_none_or(|after| after < *device)
@@ -129,7 +94,8 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<Vec<api::Device>, QueryError> {
         let origins = self.store.origins();
-        let mut found = self.listed_devices(devices, &AllSenders::of(&origins), context)?;
+        let senders = AllSenders::of(&origins, &self.poller_notes()?);
+        let mut found = self.listed_devices(devices, &senders, context)?;
         found.retain(|one| one.state != DeviceState::Unpolled);
         self.add_details(&mut found, context)?;
         Ok(found)
@@ -144,18 +110,23 @@ impl QueryEngine {
         &self,
         is_wanted: impl Fn(&DeviceId) -> bool,
         context: &QueryContext,
-    ) -> Result<Vec<api::Device>, QueryError> {
+    ) -> Result<Vec<PolledDevice>, QueryError> {
         let origins = self.store.origins();
-        let senders = AllSenders::of(&origins);
+        let senders = AllSenders::of(&origins, &self.poller_notes()?);
         let wanted = senders.of.keys().copied().filter(|device| is_wanted(device)).cloned();
-        let mut found = self.listed_devices(wanted.collect(), &senders, context)?;
-        found.retain(|one| one.state != DeviceState::Unpolled);
-        Ok(found)
+        let found = self.listed_devices(wanted.collect(), &senders, context)?;
+        let pollers = |device: &str| {
+            let by = DeviceId::new(device).ok().and_then(|device| senders.of.get(&device));
+            by.map(|by| by.pollers()).unwrap_or_default().into_iter().map(str::to_owned).collect()
+        };
+        let polled = found.into_iter().filter(|one| one.state != DeviceState::Unpolled);
+        Ok(polled.map(|device| PolledDevice { pollers: pollers(&device.device), device }).collect())
     }
 
     /// Number of the ports of wattmeters that a list names, by themselves or by the node that they feed.
     pub fn meter_ports(&self, nodes: &NodeList) -> usize {
-        let metrics = Some(BTreeSet::from([Arc::from(METER_POWER)]));
+        // A port may have missing samples only.
+        let metrics = Some([METER_POWER, METER_SAMPLES].map(Arc::from).into());
         let select = Selector { metrics, job: JobSelector::None, ..Selector::default() };
         let mut ports = BTreeSet::new();
         for LastValue { series, .. } in self.store.snapshot().last(&select) {
@@ -214,7 +185,7 @@ impl QueryEngine {
     ) -> Result<Vec<api::Device>, QueryError> {
         // Only of what a poller sends.
         let has_group =
-            |device: &&DeviceId| senders.of.get(*device).is_some_and(|by| by.group.is_some());
+            |device: &&DeviceId| senders.of.get(*device).is_some_and(|by| by.group().is_some());
         let polled = devices.iter().filter(has_group).cloned().collect();
         let mut polls = self.polls(polled, context.now)?;
         context.cancel.check()?;
@@ -239,7 +210,7 @@ impl QueryEngine {
                     device: device.to_string(),
                     poller: by.poller().map(str::to_owned),
                     protocol: poll.protocol.clone(),
-                    address: Some(address.clone()),
+                    address: Some(address.clone()).filter(|address| !address.is_empty()),
                     period_seconds: poll.period_seconds,
                     state,
                     reason: reason.map(str::to_owned),
@@ -253,44 +224,6 @@ impl QueryEngine {
             }
         }
         Ok(found)
-    }
-
-    /// The latest polls of these devices.
-    pub(super) fn polls(
-        &self,
-        devices: BTreeSet<DeviceId>,
-        now: Timestamp,
-    ) -> Result<Polls, QueryError> {
-        let snapshot = self.store.snapshot();
-        let metrics = [SUCCESS, PERIOD, DURATION, LAST_SUCCESS];
-        let metrics = metrics.into_iter().map(Arc::from).collect();
-        let mut select = Selector {
-            devices: Some(devices),
-            metrics: Some(metrics),
-            job: JobSelector::None,
-            labels: Vec::new(),
-        };
-        let mut polls = Polls::new();
-        for LastValue { series, at, value, .. } in snapshot.last(&select) {
-            let Some(poll) = poll_of(&mut polls, &series.series) else { continue };
-            match &*series.series.metric {
-                DURATION => poll.duration_seconds = value,
-                PERIOD => poll.period_seconds = Some(value).filter(|value| *value > 0.0),
-                LAST_SUCCESS => poll.last_success = Some(value),
-                _ => poll.latest = Some((at, value > 0.0)),
-            }
-        }
-        // Those without a poll in memory, because their poller is silent or their period is long.
-        let mut rest = select.devices.take().unwrap_or_default();
-        rest.retain(|device| !polls.contains_key(device));
-        if !rest.is_empty() {
-            select.devices = Some(rest);
-            select.metrics = Some(BTreeSet::from([Arc::from(SUCCESS)]));
-            for info in snapshot.series(&select, now.plus(-KEPT), now)? {
-                poll_of(&mut polls, &info.series);
-            }
-        }
-        Ok(polls)
     }
 
     /// The nodes that these devices feed.
@@ -331,16 +264,25 @@ impl QueryEngine {
         let periods = found.iter().filter_map(|one| one.period_seconds);
         let longest = periods.max_by(f64::total_cmp).unwrap_or(0.0);
         let latest = latest_gaps(self, failing, longest, context.now);
+        let mut targets: HashMap<String, Vec<String>> = HashMap::new();
+        for one in &*found {
+            let of_device = targets.entry(one.device.clone()).or_default();
+            of_device.extend(one.address.clone());
+        }
         for one in found {
             match one.state {
                 DeviceState::Unpolled => one.last_good = times.get(&one.device).copied(),
                 DeviceState::Failing => {
                     let protocol = one.protocol.as_deref().unwrap_or_default();
                     let gaps = latest.get(&one.device).into_iter().flatten();
-                    let of_it = gaps.filter(|gap| is_of_protocol(gap, protocol));
+                    let others = targets.get(&one.device).into_iter().flatten();
+                    let others = others.filter(|address| one.address.as_ref() != Some(*address));
+                    let is_of_other = |gap: &Gap| others.clone().any(|other| names(gap, other));
+                    let of_it =
+                        gaps.filter(|gap| is_of_protocol(gap, protocol) && !is_of_other(gap));
                     one.reason = of_it.max_by_key(|gap| gap.to).map(reason);
                 }
-                DeviceState::Alive | DeviceState::Unknown => {}
+                DeviceState::Alive | DeviceState::Unknown | DeviceState::Ended => {}
             }
         }
         Ok(())
@@ -367,29 +309,20 @@ pub(super) fn latest_gaps(
     latest
 }
 
-/// Microseconds of a number of seconds; periods are at most 366 days.
-#[expect(clippy::cast_possible_truncation, reason = "a bounded number of seconds")]
-fn micros(seconds: f64) -> i64 {
-    (seconds.clamp(0.0, 1e9) * 1e6) as i64
-}
-
 /// Whether a gap is of a protocol, or of one of its values.
 pub(super) fn is_of_protocol(gap: &Gap, protocol: &str) -> bool {
     let rest = gap.source.strip_prefix(protocol);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether a gap names a target: pollers state it for devices with several.
+fn names(gap: &Gap, address: &str) -> bool {
+    gap.detail.strip_prefix(address).is_some_and(|rest| rest.starts_with(": "))
+}
+
 fn reason(gap: &Gap) -> String {
     let cause = gap.cause.words();
     if gap.detail.is_empty() { cause.to_owned() } else { format!("{cause}: {}", gap.detail) }
-}
-
-fn poll_of<'a>(polls: &'a mut Polls, series: &Series) -> Option<&'a mut Poll> {
-    let address = series.labels.get(TARGET)?;
-    let of_device = polls.entry(series.device.clone()).or_default();
-    let poll = of_device.entry(address).or_default();
-    poll.protocol = series.labels.get(PROTOCOL);
-    Some(poll)
 }
 
 fn unpolled(device: &DeviceId, sender: &OriginInfo, aliases: Vec<String>) -> api::Device {
@@ -403,79 +336,6 @@ fn unpolled(device: &DeviceId, sender: &OriginInfo, aliases: Vec<String>) -> api
         reason: Some(format!("no poller reads it; {} sends its values", sender.origin)),
         last_good: None,
         aliases,
-    }
-}
-
-impl Poll {
-    /// Time of the latest poll with a value.
-    fn last_good(&self) -> Option<f64> {
-        match self.latest {
-            Some((at, true)) => Some(at.seconds()),
-            _ => self.last_success,
-        }
-    }
-
-    /// Longest time in microseconds without a poll: three periods; of a device that fails one pause and two periods.
-    pub(super) fn patience_us(&self) -> i64 {
-        // An exchange may last longer than a period.
-        let period = self.period_seconds.map(|period| period.max(self.duration_seconds));
-        let seconds = match (self.latest, period) {
-            (Some((_, false)), Some(period)) => {
-                period.max(BACK_OFF_MAX) + 2.0 * period.max(PERIOD_MIN)
-            }
-            _ => patience(period),
-        };
-        micros(seconds)
-    }
-}
-
-impl<'a> AllSenders<'a> {
-    pub(super) fn of(origins: &'a [OriginInfo]) -> Self {
-        let (mut of, mut pollers) = (BTreeMap::<_, Senders<'_>>::new(), HashMap::new());
-        for origin in origins.iter().filter(|one| one.origin.as_run().is_none()) {
-            let poller = origin.origin.as_poller_group();
-            if let Some(name) = poller {
-                let latest = pollers.entry(name).or_insert(origin.received);
-                *latest = origin.received.max(*latest);
-            }
-            for device in &origin.devices {
-                let senders = of.entry(device).or_default();
-                let place = if poller.is_some() { &mut senders.group } else { &mut senders.other };
-                if place.is_none_or(|before| before.received < origin.received) {
-                    *place = Some(origin);
-                }
-            }
-        }
-        Self { of, pollers }
-    }
-
-    /// The state of a device by its polls, and the reason, if it is not that of a gap.
-    pub(super) fn judge(
-        &self,
-        poll: &Poll,
-        by: &Senders<'_>,
-        now: Timestamp,
-    ) -> (DeviceState, Option<&'static str>) {
-        let (patience_us, unknown) = (poll.patience_us(), DeviceState::Unknown);
-        let received = by.poller().and_then(|name| self.pollers.get(name)).copied();
-        if received.is_none_or(|received| now.since(received) > patience_us) {
-            return (unknown, Some("the poller is silent"));
-        }
-        let is_late = |group: &OriginInfo, at: Timestamp| {
-            group.sealed.since(at) > patience_us || now.since(group.received) > patience_us
-        };
-        match (poll.latest, by.group) {
-            (Some((at, is_good)), Some(group)) if !is_late(group, at) => {
-                (if is_good { DeviceState::Alive } else { DeviceState::Failing }, None)
-            }
-            _ => (unknown, Some("its poller polls other devices, but not this one")),
-        }
-    }
-}
-
-impl<'a> Senders<'a> {
-    pub(super) fn poller(&self) -> Option<&'a str> {
-        self.group.and_then(|group| group.origin.as_poller_group())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
-use model::{ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
+use model::{Cause, ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -28,6 +28,10 @@ struct VisibleSamples {
     times: Vec<i64>,
     value: f64,
     start: Option<Timestamp>,
+    /// Gaps of all that a poller reads of the device by one protocol.
+    of_protocols: Vec<Gap>,
+    /// Those of them in which the series has samples: another target returns it.
+    other_targets: Vec<Gap>,
 }
 
 /// Number of failed readings in the interval, per device and source.
@@ -74,8 +78,9 @@ impl QueryEngine {
                 break;
             }
             let info = Arc::clone(&chunk.series);
-            let (_, visible) =
-                series.entry(key).or_insert_with(|| (info, VisibleSamples::default()));
+            let (_, visible) = series.entry(key).or_insert_with(|| {
+                (info, VisibleSamples::beside(self.store.gaps(from, to, Some(&of.device))))
+            });
             visible.take(&chunk, &seen);
         }
         let devices: BTreeSet<DeviceId> =
@@ -120,7 +125,9 @@ impl QueryEngine {
                 && (gap.source.is_empty()
                     || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
                 && (!gap.origin.is_poller_group()
-                    || !self.store.declares(metric) && concerns(&gap.source, metric))
+                    || !self.store.declares(metric)
+                        && concerns(gap, metric)
+                        && !visible.is_of_other_target(gap))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);
@@ -190,8 +197,11 @@ impl QueryEngine {
                 None => access.of_node(device)?,
             };
             if seen.at(context.now.0) {
-                let last_seen = origin.received.seconds();
-                senders.push(api::Sender { origin: origin.origin.to_string(), last_seen });
+                senders.push(api::Sender {
+                    origin: origin.origin.to_string(),
+                    last_seen: origin.received.seconds(),
+                    samples_rejected: origin.samples_rejected,
+                });
             }
         }
         Ok(senders)
@@ -242,6 +252,20 @@ impl QueryEngine {
 }
 
 impl VisibleSamples {
+    /// No samples, of a device with these gaps.
+    fn beside(mut gaps: Vec<Gap>) -> Self {
+        gaps.retain(is_of_protocol);
+        Self { of_protocols: gaps, ..Self::default() }
+    }
+
+    /// Whether the series has samples in this gap of a protocol.
+    fn is_of_other_target(&self, gap: &Gap) -> bool {
+        let contains = |other: &Gap| {
+            other.source == gap.source && other.from <= gap.from && gap.to <= other.to
+        };
+        self.other_targets.iter().any(contains)
+    }
+
     /// Adds the visible samples of a chunk.
     fn take(&mut self, chunk: &Chunk, seen: &Visibility) {
         for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
@@ -249,6 +273,12 @@ impl VisibleSamples {
             self.times.push(at.0);
             (self.value, self.start) = (value, start);
         }
+        let times = &chunk.times;
+        let is_outside = |gap: &mut Gap| {
+            let next = times.partition_point(|at| *at <= gap.from.0);
+            times.get(next).is_none_or(|at| *at >= gap.to.0)
+        };
+        self.other_targets.extend(self.of_protocols.extract_if(.., |gap| !is_outside(gap)));
         self.times.drain(..self.times.len().saturating_sub(LATEST));
     }
 }
@@ -256,19 +286,34 @@ impl VisibleSamples {
 /// The source of a metric and its number of failures: the longest source name of the node that is a prefix of
 /// the metric's name.
 fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<(Arc<str>, f64)> {
-    let begins = |source: &str| {
-        metric.strip_prefix(source).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-    };
-    let of_it = sources?.iter().filter(|(source, _)| begins(source));
+    let of_it = sources?.iter().filter(|(source, _)| begins_with_word(metric, source));
     let longest = of_it.max_by_key(|(source, _)| source.len());
     longest.map(|(source, errors)| (Arc::clone(source), *errors))
 }
 
-/// Whether a gap with this source, which a poller reports, is one of the metric. The gap of a single value names its
-/// entry; exporters' values have other names.
-fn concerns(source: &str, metric: &str) -> bool {
-    let value = source.split_once('/');
-    value.is_none_or(|(protocol, entry)| protocol == "prometheus" || entry == metric)
+/// Whether a gap concerns more than one value of a device: it names the protocol, or the first word of the metrics whose
+/// samples the server rejected.
+fn is_of_protocol(gap: &Gap) -> bool {
+    gap.origin.is_poller_group() && !gap.source.is_empty() && !gap.source.contains('/')
+}
+
+/// Whether a gap that a poller reports, or that the server reports of it, is one of the metric. The gap of a single value
+/// names its entry; exporters' values have other names. The limits of an exporter concern any of its metrics.
+fn concerns(gap: &Gap, metric: &str) -> bool {
+    const EXPORTERS: &str = "prometheus";
+    match gap.source.split_once('/') {
+        Some((protocol, entry)) => protocol == EXPORTERS || entry == metric,
+        None if gap.cause == Cause::SeriesRejected => {
+            gap.source.is_empty()
+                || &*gap.source == EXPORTERS
+                || begins_with_word(metric, &gap.source)
+        }
+        None => true,
+    }
+}
+
+fn begins_with_word(metric: &str, word: &str) -> bool {
+    metric.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// The program that reports a metric about itself. Its source has no failures.
@@ -292,7 +337,30 @@ mod tests {
         assert_eq!(source_of("cpu_online", None), None);
         assert_eq!(reporter_of("agent_dropped_samples_total"), Some("agent"));
         assert_eq!(reporter_of("agents"), None);
-        assert!(concerns("snmp", "power") && concerns("snmp/power", "power"));
-        assert!(concerns("prometheus/all", "prom_up") && !concerns("snmp/power", "mtu"));
+    }
+
+    #[test]
+    fn a_gap_concerns_the_metrics_that_it_names() {
+        let gap = |source: &str, cause| Gap {
+            origin: model::Origin::new("poller-p:0").unwrap(),
+            device: DeviceId::new("d").unwrap(),
+            source: source.into(),
+            from: Timestamp(0),
+            to: Timestamp(1),
+            cause,
+            detail: "".into(),
+        };
+        for (source, metric, is_rejected, want) in [
+            ("snmp", "power", false, true),
+            ("snmp/power", "power", false, true),
+            ("snmp/power", "mtu", false, false),
+            ("prometheus/all", "prom_up", false, true),
+            ("decl", "decl_u", true, true),
+            ("decl", "okm_watt", true, false),
+            ("prometheus", "prom_up", true, true),
+        ] {
+            let cause = if is_rejected { Cause::SeriesRejected } else { Cause::SourceBroken };
+            assert_eq!(concerns(&gap(source, cause), metric), want, "{source} {metric}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! - `listing`: series, latest values, jobs, metrics, gaps. `to_api`: parts of jobs in the format of `api`.
 //! - `nodes`: reporting nodes. `devices`: polled and other devices that are no nodes.
-//!   `poll_summary`: counts of them. `marks`: promotions, setting overrides and on-demand requests.
+//!   `device_polls`: their latest polls. `device_senders`: their pollers and states. `poll_summary`: counts of them. `marks`: promotions, setting overrides and on-demand requests.
 //! - `explain`: origin of a series. `disagreements`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
 pub(crate) mod available;
+pub(crate) mod device_polls;
+pub(crate) mod device_senders;
 pub(crate) mod devices;
 pub(crate) mod disagreements;
 pub(crate) mod end_silent_jobs;

@@ -1,6 +1,8 @@
 //! Counts of polled devices, pollers and their gaps, for alerts.
 
-use crate::lists::devices::{AllSenders, KEPT, is_of_protocol, latest_gaps};
+use crate::lists::device_polls::{FEED_PATIENCE_US, KEPT};
+use crate::lists::device_senders::{AllSenders, PollerSeen};
+use crate::lists::devices::{is_of_protocol, latest_gaps};
 use crate::{QueryEngine, QueryError};
 use api::DeviceState;
 use model::{Cause, DeviceId, Timestamp};
@@ -8,8 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Gaps that touch this time before the instant of the summary are counted.
 const GAPS_OF: i64 = 60 * 60 * Timestamp::SECOND;
-/// Time in microseconds after which a sender without polls is silent: a feed stores its counters every minute.
-const FEED_PATIENCE_US: i64 = 3 * 60 * Timestamp::SECOND;
 
 /// Counts of what pollers read. Nodes that a poller reads are included, unlike in the list of devices.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,8 +31,10 @@ pub struct PollerAge {
     pub name: String,
     /// Seconds since the server received the latest batch.
     pub age_seconds: f64,
-    /// Whether this is longer than the limit of its device with the shortest period.
+    /// Whether this is longer than the limit of its device with the shortest period, though it did not end.
     pub is_silent: bool,
+    /// Whether it reported its end.
+    pub is_ended: bool,
 }
 
 impl QueryEngine {
@@ -42,7 +44,8 @@ impl QueryEngine {
     /// A block cannot be read.
     pub fn poll_summary(&self, now: Timestamp) -> Result<PollSummary, QueryError> {
         let origins = self.store.origins();
-        let senders = AllSenders::of(&origins);
+        let notes = self.poller_notes()?;
+        let senders = AllSenders::of(&origins, &notes);
         let mut summary = PollSummary::default();
         if senders.pollers.is_empty() {
             return Ok(summary);
@@ -50,7 +53,7 @@ impl QueryEngine {
         let polled: BTreeSet<DeviceId> = senders
             .of
             .iter()
-            .filter(|(_, by)| by.group.is_some())
+            .filter(|(_, by)| by.group().is_some())
             .map(|(one, _)| (*one).clone())
             .collect();
         let mut patience_us: HashMap<&str, i64> = HashMap::new();
@@ -103,16 +106,17 @@ impl QueryEngine {
 
 /// The ages of pollers, the oldest first.
 fn ages(
-    pollers: &HashMap<&str, Timestamp>,
+    pollers: &HashMap<&str, PollerSeen>,
     patience_us: &HashMap<&str, i64>,
     now: Timestamp,
 ) -> Vec<PollerAge> {
-    let age = |(name, received): (&&str, &Timestamp)| {
-        let age_us = now.since(*received).max(0);
+    let age = |(name, seen): (&&str, &PollerSeen)| {
+        let (age_us, is_ended) = (now.since(seen.received).max(0), seen.is_ended);
         let patience_us = patience_us.get(name).copied().unwrap_or(FEED_PATIENCE_US);
-        let is_silent = age_us > patience_us;
+        let is_silent = age_us > patience_us && !is_ended;
         let age_seconds = age_us as f64 / Timestamp::SECOND as f64;
-        (age_us < KEPT).then(|| PollerAge { name: (*name).to_owned(), age_seconds, is_silent })
+        let name = (*name).to_owned();
+        (age_us < KEPT).then_some(PollerAge { name, age_seconds, is_silent, is_ended })
     };
     let mut ages: Vec<PollerAge> = pollers.iter().filter_map(age).collect();
     ages.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds).then_with(|| a.name.cmp(&b.name)));

@@ -21,12 +21,12 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use changed_settings::{RejectedKey, changed_sources, settings_of};
-use control::{Change, DemandError, NewChange};
+use control::{Active, Change, DemandError, NewChange};
 use declared_sources::DeclaredSource;
 use jobs::Reader;
 use model::setting::{NodeSettings, Rejection, RejectionCode};
 use model::{DeviceId, NodeList, Timestamp};
-use polled_devices::PolledDevices;
+use polled_devices::{PolledDevices, ReceivedChanges};
 use query::SeenMark;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,10 +55,17 @@ pub(crate) async fn settings(
     let holds = || active.held.changes.iter().filter(|change| change.until > now);
     let polled = PolledDevices::of(&app, &caller, holds().map(|one| (&one.nodes, &one.settings)));
     let polled = polled.await?;
-    json(&holds().map(|change| shown(&app, change, &polled, now)).collect::<Vec<_>>())
+    let mut received = ReceivedChanges::new();
+    let shown = holds().map(|change| shown(&app, (&active, change), (&polled, &mut received), now));
+    json(&shown.collect::<Vec<_>>())
 }
 
-fn shown(app: &App, change: &Change, polled: &PolledDevices, now: Timestamp) -> api::SetChange {
+fn shown<'a>(
+    app: &App,
+    (active, change): (&Active, &Change),
+    (polled, received): (&'a PolledDevices, &mut ReceivedChanges<'a>),
+    now: Timestamp,
+) -> api::SetChange {
     let mut shown = api::SetChange {
         id: change.number,
         nodes: change.nodes.to_string(),
@@ -70,6 +77,7 @@ fn shown(app: &App, change: &Change, polled: &PolledDevices, now: Timestamp) -> 
         nodes_applied: 0,
         rejected: Vec::new(),
         shortened: Vec::new(),
+        superseded: Vec::new(),
     };
     let mut taken = BTreeMap::new();
     if control::concerns_agents(&change.settings) {
@@ -78,8 +86,15 @@ fn shown(app: &App, change: &Change, polled: &PolledDevices, now: Timestamp) -> 
             note(&mut shown, &mut taken, (agent.device.as_str(), change), rejections);
         }
     }
-    for (device, rejections) in polled.rejections(app, change) {
-        note(&mut shown, &mut taken, (device, change), rejections);
+    for (device, outcome) in polled.outcomes(app, (active, change), received, now) {
+        let is_taken = outcome.is_received && outcome.superseded.is_none();
+        note(&mut shown, &mut taken, (device, change), (is_taken, outcome.rejections));
+        if let Some((source, by, poller)) = outcome.superseded
+            && shown.superseded.len() < LISTED_MAX
+        {
+            let (device, source) = (device.to_owned(), source.to_owned());
+            shown.superseded.push(api::SetSuperseded { device, source, by, poller });
+        }
     }
     shown.nodes_known = u64::try_from(taken.len()).unwrap_or(u64::MAX);
     let applied = taken.values().filter(|is_taken| **is_taken).count();

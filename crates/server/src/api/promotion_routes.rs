@@ -375,8 +375,10 @@ pub(crate) async fn of_poller(
     }
     let listed = app.read_registry(move |app: &App| {
         let periods = active.periods_of(&names, now).into_iter().map(shown_period).collect();
-        let flushes = active.feed_flushes_of(&names, now).into_iter().map(|(id, names)| {
-            PollerFlush { id, names: names.into_iter().map(str::to_owned).collect() }
+        let flushes = active.feed_flushes_of(&names, now);
+        let flushes = flushes.into_iter().map(|((id, made), names)| {
+            let names = names.into_iter().map(str::to_owned).collect();
+            PollerFlush { id, made: made.seconds(), names }
         });
         let flushes = Some(flushes.collect());
         let found = active.promotions_of(&names, PollerRequest::OF_NAME_MAX, now);
@@ -395,12 +397,13 @@ pub(crate) async fn of_poller(
 }
 
 fn shown_period(one: NamedPeriod<'_>) -> PollerPeriod {
-    let NamedPeriod { number, source, period, until, names } = one;
+    let NamedPeriod { number, source, period, until, end, names } = one;
     PollerPeriod {
         change: number,
         source: source.to_owned(),
         period_seconds: period.as_secs_f64(),
         until: until.seconds(),
+        end: Some(end.seconds()),
         names: names.into_iter().map(str::to_owned).collect(),
     }
 }

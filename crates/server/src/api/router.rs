@@ -32,9 +32,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             }
         }
     }
-    let reading = reading
-        .route("/rpc/{name}", get(kwollect_routes::unknown).post(kwollect_routes::unknown))
-        .route_layer(from_fn(readers_only));
+    let reading = reading.route_layer(from_fn(readers_only));
+    // Programs that insert rows may name a function that there is not.
+    let pushing =
+        pushing.route("/rpc/{name}", get(kwollect_routes::unknown).post(kwollect_routes::unknown));
     open.route("/", get(files::index))
         .route("/ui/{*path}", get(files::file))
         .merge(reading)
@@ -69,6 +70,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Nodes => on(method, node_routes::nodes),
         Operation::ForgetNode => on(method, node_routes::forget),
         Operation::Devices => on(method, node_routes::devices),
+        Operation::ForgetPoller => on(method, node_routes::forget_poller),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),

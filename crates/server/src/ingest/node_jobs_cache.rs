@@ -60,7 +60,7 @@ impl NodeJobsCache {
         Ok(jobs)
     }
 
-    /// Returns the devices with jobs that have not ended, as they were within the latest seconds. One query serves all
+    /// Returns the devices with verified jobs that have not ended, as they were within the latest seconds. One query serves all
     /// pollers. May wait for the disk.
     pub(crate) fn busy(
         &self,
@@ -73,7 +73,8 @@ impl NodeJobsCache {
         {
             return Ok(Arc::clone(devices));
         }
-        let allocations = registry.intervals(&Window { from: Some(now), ..Window::default() })?;
+        // Users name any device of their own jobs.
+        let allocations = registry.verified(&Window { from: Some(now), ..Window::default() })?;
         let open = allocations.into_iter().filter(|one| one.stop.is_none());
         let devices: Arc<HashSet<DeviceId>> = Arc::new(open.map(|one| one.device).collect());
         *busy = Some((now, Arc::clone(&devices)));
@@ -101,6 +102,23 @@ impl NodeJobsCache {
 mod tests {
     use super::*;
     use jobs::{Limits, Registration};
+
+    #[test]
+    fn a_device_that_a_user_names_is_busy_once_its_job_is_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry =
+            Registry::open(&dir.path().join("jobs"), Limits::default(), jobs::Users::default)
+                .unwrap();
+        let mut start = crate::now().plus(-10 * Timestamp::SECOND);
+        for (device, is_verified) in [("pdu-1", false), ("n1", true)] {
+            let device = DeviceId::new(device).unwrap();
+            let job = Registration { uid: 7, user: None, name: None, device, start, is_verified };
+            registry.register_local(&job).unwrap();
+            start = start.plus(1);
+        }
+        let busy = NodeJobsCache::default().busy(&registry, crate::now()).unwrap();
+        assert_eq!(*busy, [DeviceId::new("n1").unwrap()].into());
+    }
 
     #[test]
     fn remembered_until_something_changes() {

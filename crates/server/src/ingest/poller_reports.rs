@@ -31,6 +31,13 @@ pub(crate) struct PollerReport {
     seen: Timestamp,
 }
 
+impl PollerReport {
+    /// Whether the poller reports now.
+    pub(crate) fn is_current(&self, now: Timestamp) -> bool {
+        now.since(self.seen) < SILENT_US
+    }
+}
+
 impl PollerReports {
     /// Records a report.
     pub(crate) fn met(
@@ -41,8 +48,7 @@ impl PollerReports {
     ) {
         let mut known = self.known.lock();
         if known.len() >= POLLERS_MAX && !known.contains_key(&poller) {
-            let is_silent = |report: &PollerReport| now.since(report.seen) >= SILENT_US;
-            known.retain(|_, report| !is_silent(report));
+            known.retain(|_, report| report.is_current(now));
             if known.len() >= POLLERS_MAX {
                 self.not_remembered.add(1);
                 return;

@@ -312,7 +312,7 @@ mod tests {
         (r#"{"device_id": "../d", "metric_id": "m"}"#, 400, "22023", "begins with"),
         (r#"{"device_id": "d\u0000", "metric_id": "m"}"#, 400, "22023", "character"),
         (r#"{"device_id": "d\u202e", "metric_id": "m"}"#, 400, "22023", "character"),
-        (r#"{"device_id": "d", "metric_id": "m m"}"#, 400, "22023", "no metric name"),
+        (r#"{"device_id": "d", "metric_id": "m,m"}"#, 400, "22023", "no metric name"),
         (r#"{"device_id": "d", "metric_id": "m", "valeu": 1}"#, 404, "PGRST202", "`valeu`"),
         (r#"{"device_id": "d", "metric_id": "m", "value": true}"#, 400, "22P02", "a number"),
         (r#"{"device_id": "d", "metric_id": "m", "value": "1 W"}"#, 400, "22P02", "1 W"),

@@ -1,6 +1,7 @@
 //! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
 use crate::http::listen::listen;
+use crate::lifecycle::poller_process;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
 use crate::reloadable_config::{ReloadableConfig, rules_of};
@@ -105,6 +106,7 @@ fn findings(
     if let Err(error) = config::log::check(&config.log) {
         found.push(Finding::error("log.file", error));
     }
+    found.extend(config.poll.metrics_dir.as_deref().and_then(check_poller));
     found.extend(check_port(config, !loaded.values().is_default("listen"), in_use));
     found
 }
@@ -118,6 +120,12 @@ fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding>
     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     let what = format!("rule `{rule}`: `flush` names the unknown source `{source}`{near}");
     Some(Finding::error("promotions.rules", what))
+}
+
+/// Checks the folder of descriptions. The server starts without it, but not its poller.
+fn check_poller(dir: &Path) -> Option<Finding> {
+    let error = poller_process::check_dir(dir).err()?;
+    Some(Finding::error("poll.metrics_dir", error))
 }
 
 /// Checks the folder of the archive, as the store does when it opens.
@@ -165,9 +173,11 @@ fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
         found
             .push(Finding::note("data", format!("{}: a server that runs uses it", data.display())));
     }
-    for file in [JOBS_FILE, DEMAND_FILE].map(|name| data.join(name)) {
+    let files = [(JOBS_FILE, jobs::check as fn(&Path) -> _), (DEMAND_FILE, control::check_demand)];
+    for (name, check) in files {
+        let file = data.join(name);
         if file.is_file()
-            && let Err(error) = jobs::check(&file)
+            && let Err(error) = check(&file)
         {
             found.push(Finding::error("data", error));
         }
@@ -270,5 +280,29 @@ mod tests {
         assert_eq!(found, []);
         check_data(&dir.path().join("file/b"), &mut found);
         assert!(found[0].what.contains("choose a writable folder"), "{found:?}");
+    }
+
+    #[test]
+    fn the_files_of_a_server_that_ran_are_well_and_a_missing_folder_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path();
+        std::fs::create_dir(data.join(SAMPLES_DIR)).unwrap();
+        let limits = jobs::Limits::default();
+        drop(jobs::Registry::open(&data.join(JOBS_FILE), limits, jobs::Users::default).unwrap());
+        let demand = data.join(DEMAND_FILE);
+        drop(control::DemandStore::open(&demand, control::DemandLimits::default()).unwrap());
+        let of_files = |found: &[Finding]| {
+            let of_files = found.iter().filter(|one| one.what.contains(".sqlite"));
+            of_files.map(|one| one.what.clone()).collect::<Vec<_>>()
+        };
+        let mut found = Vec::new();
+        check_data(data, &mut found);
+        assert_eq!(of_files(&found), [""; 0]);
+        std::fs::write(&demand, "no database, but longer than the head of one").unwrap();
+        check_data(data, &mut found);
+        assert_eq!(of_files(&found).len(), 1, "{found:?}");
+        assert_eq!(check_poller(data), None);
+        let missing = check_poller(&data.join("nodir")).unwrap();
+        assert!(missing.what.contains("nodir") && !missing.note, "{missing:?}");
     }
 }

@@ -28,7 +28,7 @@ pub async fn supervise(
     starts: Arc<AtomicU64>,
     mut end: watch::Receiver<bool>,
 ) {
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut logged) = (PAUSE_MIN, None);
     loop {
         let begun = Instant::now();
         starts.fetch_add(1, Ordering::Relaxed);
@@ -40,10 +40,18 @@ pub async fn supervise(
             Err(error) => Err(error),
         };
         if begun.elapsed() >= STEADY {
-            pause = PAUSE_MIN;
+            (pause, logged) = (PAUSE_MIN, None);
         }
         let why = ended.unwrap_or_else(|error| error.to_string());
-        log::error!("the poller ended ({why}); it starts again in {} s", pause.as_secs());
+        // A poller that cannot start ends again and again, for one reason.
+        if logged.as_ref() != Some(&why) {
+            log::error!(
+                "the poller of {} (`poll.metrics_dir`) does not run: {why}; it starts again after a pause of 1 s, which \
+                 doubles up to 60 s; jobmeter_poll_process_starts_total counts the starts",
+                dir.display()
+            );
+            logged = Some(why);
+        }
         tokio::select! {
             _ = end.changed() => return,
             () = sleep(pause) => {}
@@ -52,7 +60,19 @@ pub async fn supervise(
     }
 }
 
+/// Checks that a folder of descriptions exists.
+///
+/// # Errors
+/// It does not, or cannot be read.
+pub(crate) fn check_dir(dir: &Path) -> io::Result<()> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot read the folder {}: {error}", dir.display()))
+    };
+    std::fs::read_dir(dir).map(drop).map_err(named)
+}
+
 fn start(dir: &Path, url: &str) -> io::Result<Child> {
+    check_dir(dir)?;
     let program = std::env::current_exe()?.with_file_name("jobmeter-poller");
     let mut command = Command::new(&program);
     command.args(["poll", "--end-with", &std::process::id().to_string()]);

@@ -1,4 +1,4 @@
-//! `/api/v1`: the server's health, the nodes, and the other devices.
+//! `/api/v1`: the server's health, the nodes, and the other devices with their pollers.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -154,6 +154,39 @@ pub(crate) async fn forget(
         app.agents.forget(&device);
         log::info!("node {device} is forgotten");
         Ok(node.clone())
+    });
+    wrote(json(&forgotten.await??)?, &more)
+}
+
+/// `DELETE /api/v1/pollers/{poller}`: removes the devices of an ended or silent poller from the list until it sends again.
+pub(crate) async fn forget_poller(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    poller: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    known(query, Operation::ForgetPoller)?;
+    if !caller.rights.is_admin() {
+        return Err(HttpError::forbidden("only administrators remove pollers"));
+    }
+    let poller = DeviceId::new(&part(poller)?).map_err(wrong)?;
+    let more = serde_json::json!({"poller": poller.as_str()});
+    let forgotten = app.change_registry(caller.actor.user_key(), move |app| {
+        let now = app.now();
+        let pollers = app.engine.poll_summary(now)?.pollers;
+        let Some(found) = pollers.iter().find(|one| one.name == poller.as_str()) else {
+            let meant = config::nearest(poller.as_str(), pollers.iter().map(|one| &*one.name));
+            let hint = meant.map(|near| format!("did you mean `{near}`?"));
+            return Err(HttpError::not_found(format!("there is no poller {poller}")).hint(hint));
+        };
+        if !found.is_silent && !found.is_ended {
+            let message = format!("poller {poller} sends samples: stop it first");
+            return Err(HttpError::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+        }
+        app.registry.forget_poller(&poller, now).map_err(QueryError::from)?;
+        log::info!("poller {poller} is forgotten");
+        let last_seen = now.seconds() - found.age_seconds;
+        Ok(api::ForgottenPoller { poller: poller.to_string(), ended: found.is_ended, last_seen })
     });
     wrote(json(&forgotten.await??)?, &more)
 }

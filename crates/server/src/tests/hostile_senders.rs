@@ -148,6 +148,14 @@ fn one_nodes_token_takes_no_metric_from_others() {
     };
     assert_eq!(help("site_power"), "Of n2.");
     assert!(!["Mine.", "Other."].contains(&&*help("memory_available_bytes")));
+    // Metrics of pollers and feeds, before the first poller sends one.
+    let of_pollers = ["poll_success", "poll_period_seconds", "wattmetre_power_watt"];
+    let of_pollers = of_pollers.map(|name| metric(name, Unit::Bytes, "Mine."));
+    let answer = post(&site, NODE, &frame(&of_metrics("n1", 12, None, &of_pollers)));
+    assert_eq!(count_rejected(&answer), 3);
+    let success = [metric("poll_success", Unit::Count, "")];
+    let answer = post(&site, agents, &frame(&of_metrics("poller-lab/group-0", 0, None, &success)));
+    assert_eq!((statuses(&answer), count_rejected(&answer)), (vec![Stored], 0));
 }
 
 /// A control character, one of U+0080 to U+009F, a directional mark, and a zero-width character.

@@ -91,7 +91,7 @@ fn errors_are_reported_as_by_postgrest() {
         ("/api/v1/range?step=x", 400, "PGRST102", None),
         ("/api/v1/openapi.json?x=1", 400, "PGRST202", None),
         ("/api/v1/last?metric=load*", 400, "PGRST102", None),
-        ("/api/v1/series?metric=load_1m,a%20b", 400, "PGRST102", None),
+        ("/api/v1/series?metric=load_1m,a%22b", 400, "PGRST102", None),
         ("/ui/indx.html", 404, "PGRST125", Some("/ui/index.html")),
     ] {
         let answer = site.get(path);

@@ -1,4 +1,4 @@
-//! Nodes: removal by administrators, and nodes that several agents claim.
+//! Nodes and pollers: removal by administrators, and nodes that several agents claim.
 
 use super::Site;
 use super::demand::status;
@@ -110,4 +110,79 @@ fn two_agents_of_one_name_are_a_conflict_and_a_restart_with_a_spool_is_none() {
     assert_eq!(conflict(), false);
     sends(&site, 1, 2, [45, 20]);
     assert_eq!(conflict(), true);
+}
+
+/// A batch of a group of a poller, with a sample of each series now: metric, device and value. A port feeds node-7.
+fn polled(group: &str, seq: u64, series: &[(&'static str, &str, f64)]) -> model::Batch {
+    let labels = |metric: &str, device: &str| match metric.starts_with("wattmetre_") {
+        true => Labels::new([("_device_alias", "node-7")]).unwrap(),
+        false => {
+            let target = format!("snmp://{device}:161");
+            Labels::new([("protocol", "snmp"), ("target", &target)]).unwrap()
+        }
+    };
+    let entry = |(metric, device, _): &(&'static str, &str, f64)| model::SeriesEntry {
+        metric: Arc::new(Metric::gauge(metric, Unit::Count, "")),
+        device: DeviceId::new(device).unwrap(),
+        labels: labels(metric, device),
+        job: None,
+        start: None,
+    };
+    let samples = u32::try_from(series.len()).unwrap();
+    model::Batch {
+        table: Arc::new(SeriesTable { entries: series.iter().map(entry).collect() }),
+        ticks: vec![Tick { at: crate::now(), samples }],
+        index: (0..samples).collect(),
+        values: series.iter().map(|(_, _, value)| *value).collect(),
+        ..batch(group, seq)
+    }
+}
+
+#[test]
+fn an_ended_poller_is_not_silent_and_its_devices_can_be_forgotten() {
+    let site = Site::start();
+    let forget = |site: &Site, poller: &str| {
+        let headers = "Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n";
+        site.send(&format!("DELETE /api/v1/pollers/{poller}"), headers, b"")
+    };
+    let states = |site: &Site| {
+        let devices = site.get("/api/v1/devices").json();
+        let of = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap_or("-").to_owned();
+        let row = |one| ["device", "poller", "protocol", "state", "reason"].map(|key| of(one, key));
+        devices.as_array().unwrap().iter().map(|one| row(one).join(" ")).collect::<Vec<_>>()
+    };
+    let meter =
+        |seq| polled("poller-w1/group-0", seq, &[("wattmetre_power_watt", "w1-port0", 42.0)]);
+    let pdu = polled("poller-lab/group-0", 0, &[("poll_success", "pdu-1", 1.0)]);
+    assert_eq!(statuses(&post(&site, "", &frame(&pdu))), [Stored]);
+    assert_eq!(statuses(&post(&site, "", &frame(&meter(0)))), [Stored]);
+    let alive = ["pdu-1 lab snmp alive -", "w1-port0 w1 wattmetre alive -"];
+    assert_eq!(states(&site), alive);
+    assert_eq!(site.get("/api/v1/devices").json()[1]["aliases"], serde_json::json!(["node-7"]));
+    let sending = forget(&site, "w1");
+    assert!(sending.status == 409 && sending.text().contains("stop it first"), "{sending:?}");
+    let unknown = forget(&site, "w11");
+    assert_eq!((unknown.status, &unknown.json()["hint"]), (404, &"did you mean `w1`?".into()));
+
+    let stop = status(&AgentStatus { stops: true, ..AgentStatus::default() });
+    let goodbye = model::Batch {
+        table: Arc::default(),
+        ticks: Vec::new(),
+        index: Vec::new(),
+        values: Vec::new(),
+        ..batch("poller-w1/group-0", 1)
+    };
+    assert_eq!(statuses(&post(&site, &stop, &frame(&goodbye))), [Stored]);
+    let ended = [alive[0], "w1-port0 w1 wattmetre ended the feed has ended"];
+    assert_eq!(states(&site), ended);
+    assert_eq!(site.get("/api/v1/devices?failing=true").text(), "[]");
+    // Also after a restart of the server.
+    let site = Site::within(site.stop(), Limits::default(), &[]);
+    assert_eq!(states(&site), ended);
+    let forgotten = forget(&site, "w1");
+    assert_eq!((forgotten.status, &forgotten.json()["ended"]), (200, &true.into()));
+    assert_eq!(states(&site), alive[..1]);
+    assert_eq!(forget(&site, "w1").status, 404, "it is forgotten already");
+    assert_eq!(statuses(&post(&site, "", &frame(&meter(2)))), [Stored]);
+    assert_eq!(states(&site), alive);
 }

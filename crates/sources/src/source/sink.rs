@@ -75,7 +75,8 @@ struct KnownSeries {
     hash: u64,
     idle_seals: u32,
     idle_seals_max: u32,
-    watch: Option<Watch>,
+    /// In a box: most series have none, and they are many.
+    watch: Option<Box<Watch>>,
 }
 
 /// Adds samples of the device or of one job.
@@ -361,7 +362,7 @@ impl Sink {
         };
         let sane =
             self.sane.iter().find(|sane| of_source.is_some_and(|it| std::ptr::eq(sane.metric, it)));
-        let watch = sane.map(Watch::new);
+        let watch = sane.map(|sane| Box::new(Watch::new(sane)));
         let idle_seals_max = IDLE_SEALS_MAX;
         let known = Some(KnownSeries {
             entry,

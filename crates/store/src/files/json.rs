@@ -154,7 +154,7 @@ mod tests {
         for text in ["\"\"", "\"+5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\"", "1"] {
             assert!(serde_json::from_str::<BootText>(text).is_err(), "{text}");
         }
-        let text = r#"{"name":"a b","unit":"","kind":"gauge","divisor":1,"help":"","by":""}"#;
+        let text = r#"{"name":"a,b","unit":"","kind":"gauge","divisor":1,"help":"","by":""}"#;
         assert!(serde_json::from_str::<MetricJson>(text).unwrap().metric().is_none());
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::files::json::MetricJson;
 use crate::head::append::{DeferReason, Outcome};
+use crate::head::rejected_samples::RejectedSamples;
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::{Group, Head, Samples};
 use crate::senders::dedup_window::BatchMark;
@@ -12,16 +13,13 @@ use crate::senders::series_registry::Registry;
 use crate::senders::series_table::{Table, Tables, source_of};
 use crate::senders::stored_gaps::Gaps;
 use crate::settings::Settings;
-use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};
+use model::{Boot, Cause, Gap, Metric, Tick, Timestamp, poll_instants};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::Decoded;
 
 /// A sample further ahead of its receipt is rejected.
 const AHEAD_MAX_US: i64 = 24 * 60 * 60 * Timestamp::SECOND;
-/// Most gaps for the rejected samples of one batch.
-const REJECTED_GAPS_MAX: usize = 64;
 
 /// The store's records beside the samples: series, origins, gaps, tables.
 #[derive(Debug)]
@@ -165,8 +163,9 @@ impl Intake {
     ) -> Outcome {
         let hash = decoded.table_hash;
         let Decoded { boot, seq, ticks, index, values, gaps, .. } = decoded;
-        let instants = ticks.iter().map(|tick| tick.at).filter(|at| is_possible(*at, received));
-        let instants = instants.clone().min().zip(instants.max());
+        let is_of_poller =
+            books.origins.get_mut(number).is_some_and(|origin| origin.name.is_poller_group());
+        let instants = instants_of((&ticks, &index), table, is_of_poller, received);
         let possible = Possible { received, settled: books.settled };
         let (samples, rejected) =
             sieve(Samples { ticks, index, values }, (table, withheld), possible);
@@ -179,7 +178,8 @@ impl Intake {
         let Some(origin) = books.origins.get_mut(number) else {
             return Outcome::RejectedPermanently("an origin without a number".to_owned());
         };
-        let rejections = rejected.gaps(&origin.name, origin.sealed, instants, received);
+        let rejections =
+            rejected.gaps(&origin.name, origin.sealed, received, |at| is_possible(at, received));
         let opened_gaps: Vec<Gap> =
             gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
         let mark = BatchMark { seq, instants, received };
@@ -240,6 +240,29 @@ fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {
     })
 }
 
+/// The first and the last instant of a batch by its sender's clock. Those of a poller are the instants of its polls: its
+/// devices may report samples of any instant.
+fn instants_of(
+    (ticks, index): (&[Tick], &[u32]),
+    table: &Table,
+    is_of_poller: bool,
+    received: Timestamp,
+) -> Option<(Timestamp, Timestamp)> {
+    let span = |instants: &mut dyn Iterator<Item = Timestamp>| {
+        let possible = instants.filter(|at| is_possible(*at, received));
+        possible.fold(None, |span, at| {
+            let (first, last) = span.unwrap_or((at, at));
+            Some((first.min(at), last.max(at)))
+        })
+    };
+    let is_of_polls = |place: u32| {
+        let info = table.places.get(place as usize).and_then(|place| place.series.as_ref());
+        info.is_some_and(|info| Metric::is_of_polls(&info.series.metric))
+    };
+    let polls = is_of_poller.then(|| span(&mut poll_instants(ticks, index, is_of_polls))).flatten();
+    polls.or_else(|| span(&mut ticks.iter().map(|tick| tick.at)))
+}
+
 /// Whether a sample may have this instant.
 const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
     at.0 >= Timestamp::YEAR_2000.0 && at.since(received) <= AHEAD_MAX_US
@@ -289,63 +312,6 @@ impl Possible {
     }
 }
 
-/// The rejected samples, by device and source.
-#[derive(Debug, Default)]
-struct RejectedSamples {
-    count: u32,
-    /// Device and source, with the reason.
-    of: BTreeMap<(DeviceId, Box<str>), String>,
-    /// Whether some did not fit into `of`.
-    more: bool,
-}
-
-impl RejectedSamples {
-    fn add(&mut self, device: &DeviceId, source: &str, why: impl FnOnce() -> String) {
-        self.count = self.count.saturating_add(1);
-        let key = (device.clone(), source.into());
-        if self.of.contains_key(&key) {
-            return;
-        }
-        if self.of.len() < REJECTED_GAPS_MAX {
-            self.of.insert(key, why());
-        } else {
-            self.more = true;
-        }
-    }
-
-    fn reason(&self) -> String {
-        self.of.values().next().cloned().unwrap_or_default()
-    }
-
-    /// A gap for each device and source, from the origin's last batch to just after this one.
-    fn gaps(
-        &self,
-        origin: &Origin,
-        sealed: Timestamp,
-        instants: Option<(Timestamp, Timestamp)>,
-        received: Timestamp,
-    ) -> Vec<Gap> {
-        let (first, last) = instants.unwrap_or((received, received));
-        let known = sealed >= Timestamp::YEAR_2000 && sealed < first;
-        let from = if known { sealed } else { first.plus(-1) };
-        let gap = |device: DeviceId, source: Box<str>, detail: Box<str>| Gap {
-            origin: origin.clone(),
-            device,
-            source,
-            from,
-            to: last.plus(1),
-            cause: Cause::SeriesRejected,
-            detail,
-        };
-        let each = self.of.iter().map(|((device, source), why)| {
-            gap(device.clone(), source.clone(), why.as_str().into())
-        });
-        let more = device_named_like(origin).filter(|_| self.more);
-        let more = more.map(|device| gap(device, "".into(), "samples of many devices".into()));
-        each.chain(more).collect()
-    }
-}
-
 /// Separates accepted samples from rejected ones.
 fn sieve(
     samples: Samples,
@@ -369,7 +335,11 @@ fn sieve(
             match (series, table.rejection(place)) {
                 (Some(info), None) if withheld.is_some() => {
                     let why = || withheld.map(|withheld| withheld.why.clone()).unwrap_or_default();
-                    rejected.add(&info.series.device, source_of(&info.series.metric), why);
+                    rejected.add(
+                        (&info.series.device, source_of(&info.series.metric)),
+                        tick.at,
+                        why,
+                    );
                 }
                 (Some(_), _) if is_possible => {
                     kept.index.push(place);
@@ -377,9 +347,12 @@ fn sieve(
                 }
                 (Some(info), _) => {
                     let source = source_of(&info.series.metric);
-                    rejected.add(&info.series.device, source, || possible.why_not(tick.at));
+                    rejected
+                        .add((&info.series.device, source), tick.at, || possible.why_not(tick.at));
                 }
-                (None, Some(why)) => rejected.add(&why.device, &why.source, || why.why.clone()),
+                (None, Some(why)) => {
+                    rejected.add((&why.device, &why.source), tick.at, || why.why.clone());
+                }
                 // A batch with positions outside the table was rejected as a whole.
                 (None, None) => {}
             }

@@ -6,6 +6,7 @@
 
 pub(crate) mod append;
 pub(crate) mod intake;
+mod rejected_samples;
 pub(crate) mod rejected_series;
 pub(crate) mod samples;
 pub(crate) mod series_builder;

@@ -2,8 +2,9 @@
 //!
 //! A declared metric ([`crate::DeclaredMetrics`]) has the meaning and the help text of the program's build.
 //! No sender changes either, and the limits do not count it.
-//! The first sender of an undeclared metric defines it; no other sender changes its help text. An assumed meaning, also that
-//! of inserted rows, yields to the first sender of a higher rank (decisions 0039 and 0043).
+//! The first sender of an undeclared metric defines it; no other sender changes its help text. A meaning yields to the first
+//! sender of a higher rank (decisions 0039 and 0043). Agents rank below pollers and tokens that insert rows: the program
+//! declares the metrics of its agents, so that an undeclared one is that of one node's token.
 
 use crate::files::json::MetricJson;
 use crate::senders::series_registry::Rejection;
@@ -27,18 +28,17 @@ const USER_DIVISOR: usize = 16;
 const NODES: &str = "/nodes";
 const NODES_DIVISOR: usize = 4;
 
-/// The names of metrics that pollers and feeds report about themselves and their devices begin so.
-const OF_POLLERS: [&str; 2] = ["poll_", "wattmetre_"];
-
 /// Senders by what others may not take from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// A user that inserts rows.
     User,
+    /// An agent, or a command of `jobmeter run`.
+    Agent,
     /// A token that inserts rows, or a poller that assumes a meaning.
     Assumed,
-    /// An agent, a command of `jobmeter run`, or a poller with a declared meaning.
-    Sender,
+    /// A poller with a declared meaning.
+    Declared,
     /// The program.
     Program,
 }
@@ -99,12 +99,7 @@ impl Catalogue {
         settings: &Settings,
     ) -> Result<(), Rejection> {
         let rank = rank_of(by, metric);
-        if rank == Rank::User && OF_POLLERS.iter().any(|name| metric.name.starts_with(name)) {
-            return Err(Rejection::Meaning(format!(
-                "metric {} is one of pollers; users insert only metrics that no other sender has",
-                metric.name
-            )));
-        }
+        check_owner(&metric.name, by, rank)?;
         if let Some(known) = self.metrics.get_mut(&*metric.name) {
             let known_rank =
                 if self.declared.has(&metric.name) { Rank::Program } else { known.rank };
@@ -112,7 +107,8 @@ impl Catalogue {
                 return self.take_over(metric, by, settings);
             }
             may_use(&metric.name, rank, (known_rank, &known.by))?;
-            if rank >= Rank::Sender {
+            // Samples of two senders are stored if the meaning of one is a guess.
+            if rank != Rank::User && ![rank, known_rank].contains(&Rank::Assumed) {
                 check(&known.metric, &known.by, metric, by)?;
             }
             let is_first = *known.by == *by.as_str() && rank == known_rank;
@@ -124,7 +120,7 @@ impl Catalogue {
         }
         if let Some(declared) = self.declared.get(&metric.name) {
             may_use(&metric.name, rank, (Rank::Program, PROGRAM))?;
-            if rank >= Rank::Sender {
+            if rank != Rank::Assumed {
                 check(declared, PROGRAM, metric, by)?;
             }
             let metric = Metric { divisor: metric.divisor, ..declared.clone() };
@@ -148,8 +144,9 @@ impl Catalogue {
     ) -> Result<(), Rejection> {
         self.check_quotas(by, settings)?;
         let known = self.metrics.get(&*metric.name);
-        // The sender may have sent the help before.
-        let help = known.filter(|_| metric.help.is_empty()).map(|known| known.metric.help.clone());
+        // The sender may have sent the help before. That of another sender yields with its meaning.
+        let is_own = |known: &&CatalogueEntry| metric.help.is_empty() && *known.by == *by.as_str();
+        let help = known.filter(is_own).map(|known| known.metric.help.clone());
         let metric = Metric { help: help.unwrap_or(metric.help.clone()), ..Metric::clone(metric) };
         self.remove(&metric.name);
         self.takeovers += 1;
@@ -217,7 +214,7 @@ impl Catalogue {
     }
 
     fn keep(&mut self, metric: &Metric, by: &str) {
-        let rank = Origin::new(by).map_or(Rank::Sender, |origin| rank_of(&origin, metric));
+        let rank = Origin::new(by).map_or(Rank::Declared, |origin| rank_of(&origin, metric));
         let known = CatalogueEntry { metric: Arc::new(metric.clone()), by: by.into(), rank };
         self.metrics.insert(Arc::from(&*metric.name), known);
     }
@@ -246,9 +243,24 @@ impl Catalogue {
 fn rank_of(by: &Origin, metric: &Metric) -> Rank {
     match by {
         by if by.is_user_push() => Rank::User,
-        by if by.is_push() || metric.assumed => Rank::Assumed,
-        _ => Rank::Sender,
+        by if by.is_push() => Rank::Assumed,
+        by if !by.is_poller_group() => Rank::Agent,
+        _ if metric.assumed => Rank::Assumed,
+        _ => Rank::Declared,
     }
+}
+
+/// Checks that a metric of pollers and feeds comes from one. Tokens that insert rows may import those of feeds.
+fn check_owner(name: &str, by: &Origin, rank: Rank) -> Result<(), Rejection> {
+    let is_free =
+        !Metric::is_of_polls(name) && (!Metric::is_of_feeds(name) || rank == Rank::Assumed);
+    if is_free || by.is_poller_group() {
+        return Ok(());
+    }
+    let who = if rank == Rank::User { "users insert" } else { "other senders send" };
+    Err(Rejection::Meaning(format!(
+        "metric {name} is one of pollers; {who} only metrics that no other sender has"
+    )))
 }
 
 /// The quotas that count a metric of this origin.
@@ -297,194 +309,4 @@ const fn unit_name(unit: Unit) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn learn(catalogue: &mut Catalogue, metric: Metric, by: &str) -> Result<(), Rejection> {
-        let settings =
-            Settings { metrics_max: 5, metrics_per_origin_max: 2, ..Settings::default() };
-        catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
-    }
-
-    fn declared() -> DeclaredMetrics {
-        DeclaredMetrics::new([Metric::gauge("memory_available_bytes", Unit::Bytes, "Built in.")])
-    }
-
-    #[test]
-    fn a_declared_metric_keeps_its_meaning_and_help_and_counts_in_no_limit() {
-        let mut catalogue = Catalogue::new(declared(), []);
-        let wrong = Metric::counter("memory_available_bytes", Unit::Joules, "Mine.");
-        assert!(matches!(learn(&mut catalogue, wrong, "n1"), Err(Rejection::Meaning(_))));
-        for origin in ["n1", "n2", "n3"] {
-            for name in ["a", "b", "c"] {
-                let name = format!("{origin}_{name}");
-                let metric = Metric { name: name.into(), ..Metric::gauge("", Unit::Count, "") };
-                learn(&mut catalogue, metric, origin).ok();
-            }
-        }
-        assert_eq!(catalogue.count(), 5, "two of each origin, five of all");
-        let again = Metric::gauge("memory_available_bytes", Unit::Bytes, "Mine.");
-        assert_eq!(learn(&mut catalogue, again, "n9"), Ok(()));
-        assert_eq!(catalogue.get("memory_available_bytes").unwrap().1.help, "Built in.");
-    }
-
-    #[test]
-    fn only_the_first_sender_changes_the_help_of_its_metric() {
-        let mut catalogue = Catalogue::default();
-        let metric = |help| Metric::gauge("site_power", Unit::Watts, help);
-        for (help, by, now) in [
-            ("one", "n1", "one"),
-            ("two", "n2", "one"),
-            ("", "n1", "one"),
-            ("three", "n1", "three"),
-        ] {
-            learn(&mut catalogue, metric(help), by).unwrap();
-            assert_eq!(catalogue.get("site_power").unwrap().1.help, now, "{help} by {by}");
-        }
-    }
-
-    #[test]
-    fn all_runs_share_one_quota_and_a_restart_keeps_it() {
-        let mut catalogue = Catalogue::default();
-        let metric = |name| Metric::gauge(name, Unit::Count, "");
-        learn(&mut catalogue, metric("a"), "n1/run-1").unwrap();
-        learn(&mut catalogue, metric("b"), "n1/run-2").unwrap();
-        let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
-        let mut catalogue = Catalogue::new(DeclaredMetrics::default(), stored);
-        let third = learn(&mut catalogue, metric("c"), "n2/run-3");
-        assert!(matches!(third, Err(Rejection::OriginMetrics { max: 2, .. })), "{third:?}");
-        assert_eq!(learn(&mut catalogue, metric("c"), "n2"), Ok(()));
-    }
-
-    #[test]
-    fn a_name_yields_to_the_first_sender_of_a_higher_rank() {
-        let mut catalogue = Catalogue::new(declared(), []);
-        let metric = |unit| Metric::gauge("power", unit, "");
-        let unit = |catalogue: &Catalogue| catalogue.get("power").unwrap().1.unit;
-        for by in ["user-1/rows", "user-2/rows"] {
-            learn(&mut catalogue, metric(Unit::Count), by).unwrap();
-        }
-        learn(&mut catalogue, metric(Unit::Count), "push/rows").unwrap();
-        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Count, 1));
-        let rejected = learn(&mut catalogue, metric(Unit::Count), "user-1/rows").unwrap_err();
-        assert!(rejected.to_string().contains("belongs to push/rows"), "{rejected}");
-        learn(&mut catalogue, metric(Unit::Watts), "poller-a/group-1").unwrap();
-        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Watts, 2));
-        assert!(learn(&mut catalogue, metric(Unit::Count), "n1").is_err());
-        learn(&mut catalogue, metric(Unit::Count), "push/rows").unwrap();
-        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Watts, 2));
-        let own = Metric::gauge("memory_available_bytes", Unit::Bytes, "");
-        assert!(learn(&mut catalogue, own.clone(), "user-1/rows").is_err());
-        let poll = Metric::gauge("poll_success", Unit::Count, "");
-        assert!(
-            learn(&mut catalogue, poll, "user-1/rows").is_err(),
-            "also before a poller sends it"
-        );
-        assert_eq!(learn(&mut catalogue, own, "push/rows"), Ok(()));
-    }
-
-    #[test]
-    fn pollers_leave_half_of_the_names_to_agents() {
-        let mut catalogue = Catalogue::default();
-        let metric = |name: &str| Metric {
-            name: name.to_owned().into(),
-            ..Metric::gauge("", Unit::Count, "")
-        };
-        for (name, by, is_ok) in [
-            ("a", "poller-a/group-0", true),
-            ("b", "poller-a/group-1", true),
-            ("c", "poller-b/group-0", true),
-            ("d", "poller-c/group-0", false),
-            ("d", "n1", true),
-            ("e", "n2", true),
-        ] {
-            assert_eq!(learn(&mut catalogue, metric(name), by).is_ok(), is_ok, "{name} by {by}");
-        }
-    }
-
-    #[test]
-    fn an_assumed_meaning_yields_to_a_declared_one_and_costs_no_sample() {
-        let mut catalogue = Catalogue::new(declared(), []);
-        let metric = |unit, assumed| Metric { assumed, ..Metric::gauge("power", unit, "") };
-        let kept = |catalogue: &Catalogue| catalogue.get("power").unwrap().1.unit;
-        for unit in [Unit::Volts, Unit::Amperes] {
-            learn(&mut catalogue, metric(unit, true), "poller-a/group-1").unwrap();
-            learn(&mut catalogue, metric(unit, true), "poller-b/group-1").unwrap();
-            assert_eq!(kept(&catalogue), Unit::Volts, "the first of two assumed ones");
-        }
-        // Another device of the same group changes the help only.
-        let other = Metric { help: "other".into(), ..metric(Unit::Joules, true) };
-        learn(&mut catalogue, other, "poller-a/group-1").unwrap();
-        assert_eq!(
-            (kept(&catalogue), &*catalogue.get("power").unwrap().1.help),
-            (Unit::Volts, "other")
-        );
-        // A restart of the server keeps that it is assumed.
-        let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
-        let mut catalogue = Catalogue::new(declared(), stored);
-        learn(&mut catalogue, metric(Unit::Watts, false), "poller-b/group-2").unwrap();
-        assert_eq!((kept(&catalogue), catalogue.takeovers()), (Unit::Watts, 1));
-        learn(&mut catalogue, metric(Unit::Volts, true), "poller-a/group-1").unwrap();
-        assert_eq!((kept(&catalogue), catalogue.takeovers()), (Unit::Watts, 1));
-        assert!(learn(&mut catalogue, metric(Unit::Volts, false), "poller-a/group-1").is_err());
-        let wrong =
-            Metric { assumed: true, ..Metric::gauge("memory_available_bytes", Unit::Count, "") };
-        assert_eq!(learn(&mut catalogue, wrong, "poller-a/group-1"), Ok(()));
-    }
-
-    #[test]
-    fn names_of_users_leave_those_of_others() {
-        let settings = Settings { metrics_max: 256, ..Settings::default() };
-        let mut catalogue = Catalogue::default();
-        let learn = |catalogue: &mut Catalogue, name: String, by: &str| {
-            let metric = Metric { name: name.into(), ..Metric::gauge("", Unit::Count, "") };
-            catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
-        };
-        let of_user = |catalogue: &mut Catalogue, uid: u32| {
-            let by = format!("user-{uid}/rows");
-            (0..10).filter(|n| learn(catalogue, format!("{uid}_{n}"), &by).is_ok()).count()
-        };
-        let counts: Vec<usize> = (0..18).map(|uid| of_user(&mut catalogue, uid)).collect();
-        assert_eq!(counts, [&[4; 16][..], &[0, 0]].concat(), "a sixteenth of a quarter each");
-        // Stored counts are those of a new start, and a name that is taken over frees its place.
-        let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
-        let mut catalogue = Catalogue::new(DeclaredMetrics::default(), stored);
-        assert_eq!(of_user(&mut catalogue, 17), 0);
-        learn(&mut catalogue, "0_0".to_owned(), "n1").unwrap();
-        assert_eq!(of_user(&mut catalogue, 17), 1);
-        assert_eq!(of_user(&mut catalogue, 0), 3, "the three names that are still theirs");
-        catalogue.mark();
-        learn(&mut catalogue, "rejected".to_owned(), "n1").unwrap();
-        catalogue.undo();
-        assert!(catalogue.get("rejected").is_none());
-        assert_eq!(
-            (0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(),
-            180
-        );
-    }
-
-    #[test]
-    fn names_of_nodes_leave_those_of_users() {
-        let settings = Settings { metrics_max: 1024, ..Settings::default() };
-        let mut catalogue = Catalogue::default();
-        let mut count = |by: &str| {
-            let learn = |n: &usize| {
-                let name = format!("{by}_{n}").into();
-                let metric = Metric { name, ..Metric::gauge("", Unit::Count, "") };
-                catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings).is_ok()
-            };
-            (0..20).filter(learn).count()
-        };
-        let counts: Vec<usize> = (0..6).map(|n| count(&format!("node-n{n}/rows"))).collect();
-        assert_eq!(counts, [16, 16, 16, 16, 0, 0], "a quarter of the users' part together");
-        assert_eq!(count("user-1/rows"), 16);
-    }
-
-    #[test]
-    fn a_stored_metric_that_took_a_declared_name_is_the_declared_one() {
-        let wrong = Metric::gauge("memory_available_bytes", Unit::Joules, "Mine.");
-        let catalogue = Catalogue::new(declared(), [(wrong, "n1/run-7".to_owned())]);
-        let (_, metric) = catalogue.get("memory_available_bytes").unwrap();
-        assert_eq!((metric.unit, &*metric.help), (Unit::Bytes, "Built in."));
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use crate::senders::origin::OriginState;
 use crate::senders::origins::OriginNumber;
 use crate::senders::series_registry::Registry;
 use crate::settings::Settings;
-use model::{DeviceId, SeriesTable, Timestamp};
+use model::{DeviceId, SeriesEntry, SeriesTable, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,7 +49,7 @@ pub(crate) struct Table {
     /// The rejected positions, in order.
     pub(crate) rejected: Box<[RejectedSlot]>,
     resolved: Timestamp,
-    /// `Catalogue::takeovers` when it was resolved, if its meanings are assumed.
+    /// `Catalogue::takeovers` when it was resolved, if one of its meanings may yield to another.
     takeovers: Option<u64>,
 }
 
@@ -94,15 +94,17 @@ impl Table {
             }
         }
         let order = order.into_iter().map(|(_, at)| at).collect();
-        let has_assumed =
-            origin.name.is_push() || table.entries.iter().any(|entry| entry.metric.assumed);
+        let may_yield = |entry: &SeriesEntry| {
+            entry.metric.assumed || !settings.declared.has(&entry.metric.name)
+        };
+        let may_yield = origin.name.is_push() || table.entries.iter().any(may_yield);
         Self {
             order,
             places: places.into(),
             devices: devices.into(),
             rejected: rejected.into(),
             resolved: now,
-            takeovers: has_assumed.then(|| registry.metrics().takeovers()),
+            takeovers: may_yield.then(|| registry.metrics().takeovers()),
         }
     }
 

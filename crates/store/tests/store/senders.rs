@@ -104,6 +104,41 @@ fn a_gap_of_downtime_has_no_sample_that_arrived() {
     assert_eq!(gaps(&store), [(4, 9, Cause::AgentDown)]);
 }
 
+/// One device of a poller has instants of last month, another one those of tomorrow.
+#[test]
+fn a_gap_of_a_pollers_downtime_depends_on_its_polls_alone() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
+    clock.set(T0 + 1000 * S);
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    let group = "poller-a/group-0";
+    let (mut before, mut now) = (Sender::new(group, 1), Sender::new(group, 2));
+    let polled = |at| {
+        let of = |device, metric, at| (spec(device, metric), at, 1.0);
+        vec![
+            of("old", "power", at - 30 * DAY),
+            of("n1", "poll_success", at),
+            of("ahead", "power", at + DAY / 2),
+        ]
+    };
+    let at =
+        |incoming: Incoming, second| Incoming { received: Timestamp(T0 + second * S), ..incoming };
+    for second in 0..5 {
+        append(&store, vec![at(before.batch(&polled(T0 + second * S)), second)]);
+    }
+    assert_eq!(store.origins()[0].sealed.0, T0 + 4 * S);
+    let down = Gap {
+        origin: now.origin.clone(),
+        device: device("n1"),
+        source: "".into(),
+        from: Timestamp(T0 + 2 * S),
+        to: Timestamp(T0 + 9 * S),
+        cause: Cause::PollerDown,
+        detail: "".into(),
+    };
+    append(&store, vec![at(now.batch_with(&polled(T0 + 9 * S), vec![down]), 9)]);
+    assert_eq!(gaps(&store), [(4, 9, Cause::PollerDown)]);
+}
+
 #[test]
 fn the_first_batches_of_a_boot_are_missing_since_the_previous_boot() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());

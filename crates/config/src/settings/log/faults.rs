@@ -83,13 +83,20 @@ impl Faults {
     }
 }
 
+/// Messages with other numbers are the same message. A URL names what fails, so its numbers count.
 fn key(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if !c.is_ascii_digit() => key.push(c),
-            _ if !key.ends_with('#') => key.push('#'),
-            _ => {}
+    for word in text.split_inclusive(char::is_whitespace) {
+        if word.contains("://") {
+            key.push_str(word);
+            continue;
+        }
+        for c in word.chars() {
+            match c {
+                c if !c.is_ascii_digit() => key.push(c),
+                _ if !key.ends_with('#') => key.push('#'),
+                _ => {}
+            }
         }
     }
     key
@@ -122,6 +129,16 @@ mod tests {
         assert_eq!(reported(&mut faults, at(121)).len(), 1);
         assert_eq!(reported(&mut faults, at(182)), []);
         assert!(faults.is_new(at(183), Level::Warn, "t", "pid 6 is gone"));
+    }
+
+    #[test]
+    fn each_url_is_a_message_of_its_own() {
+        let mut faults = Faults::default();
+        for host in ["10.0.0.1", "10.0.0.2"] {
+            let text = |errno: u32| format!("snmp://{host}:161: no response, errno {errno}");
+            assert!(faults.is_new(at(0), Level::Warn, "t", &text(1)));
+            assert!(!faults.is_new(at(0), Level::Warn, "t", &text(2)));
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use super::*;
 use crate::batches::seal::tests::batch;
 use crate::disk::spool::SpoolLimits;
+use crate::sending::dispatch::matching;
 use model::{Batch, DeviceId, Gap, Origin};
-use wire::Encoder;
+use wire::{Ack, AckStatus, Answer, Encoder};
 
 pub(crate) struct Bench {
     dir: tempfile::TempDir,
@@ -125,6 +126,28 @@ fn sent_from_memory_and_forgotten_when_the_server_has_it() {
     assert_eq!(bench.counters.spool_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(bench.counters.sent_batches.load(Ordering::Relaxed), 2);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(2)));
+}
+
+#[test]
+fn a_frame_that_the_server_cannot_decode_is_acknowledged_without_a_number() {
+    let bench = bench();
+    bench.push(1);
+    let request = bench.next().unwrap();
+    let answer = |status, seq| Answer {
+        acks: vec![Ack {
+            boot: Boot([0; 16]),
+            seq,
+            status,
+            reason: "no batch".to_owned(),
+            samples_rejected: 0,
+            samples_reason: String::new(),
+        }],
+        ..Answer::default()
+    };
+    let is_own = |status, seq| matching(answer(status, seq), &request).is_ok();
+    assert!(is_own(AckStatus::RejectedPermanently, 0));
+    assert!(!is_own(AckStatus::Stored, 0), "a batch of another sender");
+    assert!(!is_own(AckStatus::RejectedPermanently, 1));
 }
 
 #[test]
@@ -291,4 +314,26 @@ fn the_first_frame_of_a_start_does_not_hide_the_missing_ones_before_it() {
     second.push(100);
     second.maintain(100);
     assert_eq!(second.kept(), Some(Timestamp::from_seconds(10)));
+}
+
+#[test]
+fn instants_that_devices_report_move_no_watermark_of_a_poller() {
+    let bench = bench();
+    let mut polled = of_second(100);
+    polled.origin = Origin::new("poller-a/group-0").unwrap();
+    let entry = polled.table.entries[0].clone();
+    let metric = Arc::new(model::Metric::gauge("poll_success", model::Unit::Count, ""));
+    let success = model::SeriesEntry { metric, ..entry.clone() };
+    polled.table = Arc::new(model::SeriesTable { entries: vec![entry, success] });
+    let tick = |second| model::Tick { at: Timestamp::from_seconds(second), samples: 1 };
+    polled.ticks = vec![tick(5), tick(100), tick(9000)];
+    (polled.index, polled.values) = (vec![0, 1, 0], vec![1.0; 3]);
+    let span = Span { first: Timestamp::from_seconds(100), last: Timestamp::from_seconds(100) };
+    assert_eq!(Span::of(&polled), Some(span));
+    bench.push_batch(polled, 100_000_000);
+    let request = bench.next().unwrap();
+    assert_eq!(seconds(&request), [100], "also of the frame");
+    bench.outbox.settle(&request, &all(SendOutcome::Stored, &request));
+    bench.maintain(200);
+    assert_eq!(bench.kept(), Some(Timestamp::from_seconds(100)));
 }

@@ -1,8 +1,8 @@
 //! Sessions of a Redfish service (DSP0266, section 13.3.4): the password is sent once, not with each request.
 //!
 //! A BMC has few sessions, and an account is locked after some wrong passwords. So a rejected password is sent once per
-//! exchange, and after a request for a session that nothing answered, none is opened for an hour. Without a session, each
-//! request carries the user and the password.
+//! exchange. A session whose token is rejected is closed. After a request for a session that nothing answered, and after a
+//! new token that is rejected, none is opened for an hour. Without a session, each request carries the user and the password.
 
 use super::FetchError;
 use crate::descriptions::{Target, TlsVerification};
@@ -42,6 +42,8 @@ enum State {
         token: Secret,
         /// Its path, at which it is closed.
         path: Option<String>,
+        /// Whether the service has accepted the token.
+        is_accepted: bool,
     },
     /// None is opened before this instant.
     Absent(Instant),
@@ -98,7 +100,8 @@ impl RedfishSession {
         self.state = match status {
             _ if status.is_success() && (1..=TOKEN_BYTES_MAX).contains(&token.len()) => {
                 let token = Secret::new(token.to_owned());
-                self.state = State::Open { token: token.clone(), path: path(client, &received) };
+                let (path, is_accepted) = (path(client, &received), false);
+                self.state = State::Open { token: token.clone(), path, is_accepted };
                 return Ok(Some(token));
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => State::Closed,
@@ -129,25 +132,33 @@ impl RedfishSession {
         Ok(is_path(path).then(|| path.to_owned()))
     }
 
-    /// Forgets a session that the service has ended.
-    pub(super) fn forget(&mut self) {
-        self.state = State::Closed;
+    /// Records that the service has accepted the token.
+    pub(super) fn accept(&mut self) {
+        if let State::Open { is_accepted, .. } = &mut self.state {
+            *is_accepted = true;
+        }
     }
 
-    /// Closes the session, and opens none for a time.
-    pub(super) async fn abandon(&mut self, client: &mut Client) {
+    /// Closes a session whose token is rejected. If it was never accepted, the service opens sessions that it does not
+    /// use: then none is opened for a time.
+    pub(super) async fn reject(&mut self, client: &mut Client) {
+        let is_unused = matches!(self.state, State::Open { is_accepted: false, .. });
         self.close(client).await;
-        self.state = absent();
+        if is_unused {
+            self.state = absent();
+        }
     }
 
     /// Closes the session.
     pub(super) async fn close(&mut self, client: &mut Client) {
-        let State::Open { token, path: Some(path) } =
+        let State::Open { token, path: Some(path), is_accepted } =
             std::mem::replace(&mut self.state, State::Closed)
         else {
             return;
         };
-        let authorization = Authorization::Token(token.reveal());
+        // The service has just accepted the password.
+        let authorization =
+            if is_accepted { Authorization::Token(token.reveal()) } else { Authorization::Basic };
         let call = Call { method: Method::DELETE, authorization, ..Call::get(&path, LIMITS) };
         // A service that does not answer ends the session by itself.
         client.send(&self.verification, &call).await.ok();
@@ -330,7 +341,8 @@ mod tests {
         *service.token.lock().unwrap() = "t7".into();
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         let again = ["GET /redfish/v1/a t8", "GET /redfish/v1/b t8"];
-        assert_eq!(service.taken(), [&[a, ROOT_GET, POST][..], &again].concat());
+        let close = "DELETE /redfish/v1/Sessions/1 t1";
+        assert_eq!(service.taken(), [&[a, close, ROOT_GET, POST][..], &again].concat());
         documents.close().await;
         documents.close().await;
         assert_eq!(service.taken(), ["DELETE /redfish/v1/Sessions/8 t8"]);
@@ -359,14 +371,13 @@ mod tests {
         assert_eq!(service.taken(), [&[ROOT_GET][..], &basic].concat());
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         assert_eq!(service.taken(), basic);
-        // It rejects the tokens that it gave: two sessions at most.
+        // It rejects the token that it gave: the session is closed, and none is opened again.
         let service = Service::start(Options { needs_password: true, ..Options::default() }).await;
         let all = service.entries("calvin");
         let mut documents = Documents::new(&all[0].target);
-        assert_eq!(poll(&mut documents, &all).await.1, vec![Cause::PermissionLost; 2]);
-        let (first, second) = ("GET /redfish/v1/a t1", "GET /redfish/v1/a t2");
-        let close = "DELETE /redfish/v1/Sessions/2 t2";
-        assert_eq!(service.taken(), [ROOT_GET, POST, first, ROOT_GET, POST, second, close]);
+        assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
+        let (first, close) = ("GET /redfish/v1/a t1", "DELETE /redfish/v1/Sessions/1 root:calvin");
+        assert_eq!(service.taken(), [&[ROOT_GET, POST, first, close][..], &basic].concat());
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         assert_eq!(service.taken(), basic);
         documents.close().await;

@@ -22,10 +22,11 @@ use kernel::ipmi::{DcmiPower, DellPower, Request as Command};
 use model::Labels;
 use sensors::Sensors;
 use session::Session;
+use std::sync::Arc;
 
 /// A BMC.
 pub(super) struct Ipmi {
-    target: Target,
+    target: Arc<Target>,
     /// The session, kept between polls.
     session: Option<Session>,
     sensors: Option<Sensors>,
@@ -33,8 +34,8 @@ pub(super) struct Ipmi {
 }
 
 impl Ipmi {
-    pub(super) fn new(target: &Target, cache: &SdrCache) -> Self {
-        Self { target: target.clone(), session: None, sensors: None, cache: cache.clone() }
+    pub(super) fn new(target: &Arc<Target>, cache: &SdrCache) -> Self {
+        Self { target: Arc::clone(target), session: None, sensors: None, cache: cache.clone() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -73,7 +74,7 @@ impl Ipmi {
             request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
         };
         if due.iter().any(|one| is_sensor(&one)) {
-            let of = (&self.cache, &self.target);
+            let of = (&self.cache, &*self.target);
             match &mut self.sensors {
                 Some(sensors) => sensors.refresh(session, of).await?,
                 None => self.sensors = Some(Sensors::read(session, of).await?),
@@ -138,7 +139,7 @@ fn settle(
 async fn dcmi_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
     let answer = session.command(&Command::new(0x2c, 0, 0x02, &[0xdc, 1, 0, 0])).await?;
     let power = DcmiPower::parse(&answer);
-    let none = || Failure::broken(format!("the BMC has no DCMI power: code {}", code(&answer)));
+    let none = || no_power(&answer, "DCMI power");
     Ok(power.map(|power| Some(f64::from(power.now_watts))).ok_or_else(none))
 }
 
@@ -146,8 +147,16 @@ async fn dcmi_power(session: &mut Session) -> Result<Result<Option<f64>, Failure
 async fn dell_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
     let answer = session.command(&Command::new(0x30, 0, 0xb3, &[0x0a, 0])).await?;
     let power = DellPower::parse(&answer);
-    let none = || Failure::broken(format!("the BMC has no power of Dell: code {}", code(&answer)));
+    let none = || no_power(&answer, "power of Dell");
     Ok(power.map(|power| Some(f64::from(power.watts))).ok_or_else(none))
+}
+
+/// Why an answer has no power, by its completion code (IPMI 2.0, table 5-2).
+fn no_power(answer: &[u8], what: &str) -> Failure {
+    match answer.first() {
+        Some(0xd4) => Failure::denied(format!("the user's privilege does not permit the {what}")),
+        _ => Failure::broken(format!("the BMC has no {what}: code {}", code(answer))),
+    }
 }
 
 /// The completion code of an answer.

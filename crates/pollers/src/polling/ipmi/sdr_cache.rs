@@ -6,7 +6,7 @@
 use crate::descriptions::Target;
 use crate::protocols::Protocol;
 use config::{SecretFileError, read_secret_file};
-use delivery::{crc32c, write_private};
+use delivery::{crc32c, replace_private};
 use kernel::ipmi::{Analog, Repository};
 use model::printable;
 use ring::digest::{SHA256, digest};
@@ -137,9 +137,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         kernel::trust::make_own_folder(folder, 0o700)?;
     }
-    let new = path.with_extension("new");
-    write_private(&new, text.as_bytes())?;
-    std::fs::rename(new, path)
+    replace_private(path, text.as_bytes())
 }
 
 #[cfg(test)]
@@ -152,7 +150,15 @@ mod tests {
     fn target(host: &str) -> Target {
         let (user, password) = (None, None);
         let host = host.to_owned();
-        Target { protocol: Protocol::Ipmi, is_tls: false, host, port: 623, user, password }
+        Target {
+            protocol: Protocol::Ipmi,
+            is_tls: false,
+            host,
+            port: 623,
+            user,
+            password,
+            session: None,
+        }
     }
 
     /// The record of a sensor of volts (IPMI 2.0, section 43.1).

@@ -78,7 +78,7 @@ impl Session {
                 Err(OpenError::Algorithms) => ciphers.next().map(|cipher| (cipher, privilege)),
                 Err(OpenError::Role) => match privileges.next() {
                     Some(privilege) => Some((cipher, privilege)),
-                    None => return Err(Failure::denied("the user has not the privilege")),
+                    None => return Err(Failure::rejected_user("the user has not the privilege")),
                 },
             };
         }
@@ -159,7 +159,7 @@ async fn handshake(
     let (own_id, remote_id) = (own.to_le_bytes(), remote.to_le_bytes());
     let expected = key(&[&own_id, &remote_id, &own_random, remote_random, guid, &named]);
     if !is_equal(check, &expected) {
-        return Err(Failure::denied("the password is rejected").into());
+        return Err(Failure::rejected_user("the password is rejected").into());
     }
     // RAKP messages 3 and 4 (sections 13.22 to 13.24).
     let proof = key(&[remote_random, &own_id, &named]);
@@ -172,7 +172,7 @@ async fn handshake(
     expected.truncate(check_bytes(cipher));
     if !is_equal(fourth.get(8..).unwrap_or_default(), &expected) {
         let what = if request.key.is_some() { "`kg` is rejected" } else { "the BMC needs `kg`" };
-        return Err(Failure::denied(what).into());
+        return Err(Failure::rejected_user(what).into());
     }
     let keys = Keys::derive(cipher, &session_key);
     let (number, sequence, used) = (0, 0, Instant::now());
@@ -258,8 +258,8 @@ fn status(payload: &[u8]) -> Result<(), OpenError> {
         Some(0) => Ok(()),
         Some(code) if NO_ALGORITHM.contains(&code) => Err(OpenError::Algorithms),
         Some(code) if NO_ROLE.contains(&code) => Err(OpenError::Role),
-        Some(NO_NAME) => Err(Failure::denied("the user is rejected").into()),
-        Some(WRONG_CHECK) => Err(Failure::denied("the password is rejected").into()),
+        Some(NO_NAME) => Err(Failure::rejected_user("the user is rejected").into()),
+        Some(WRONG_CHECK) => Err(Failure::rejected_user("the password is rejected").into()),
         Some(1) => Err(Failure::broken("the BMC has no free session").into()),
         Some(code) => Err(Failure::broken(format!("the BMC opens no session: {code:02x}")).into()),
         None => Err(damaged().into()),

@@ -89,6 +89,7 @@ impl SnmpClient {
         let address: SocketAddr =
             address.ok_or_else(|| Failure::broken("the name has no address"))?;
         let user = target.user.as_ref().map_or("", |user| user.reveal()).to_owned();
+        let target_user = user.clone();
         let auth = match version {
             SnmpVersion::V1 => async_snmp::Auth::v1(user),
             SnmpVersion::V2c => async_snmp::Auth::v2c(user),
@@ -108,22 +109,28 @@ impl SnmpClient {
                 .strict_source(true)
                 .allow_unauthenticated_v3_time_correction(allows_reports);
             Ok(match version {
-                SnmpVersion::V3(SnmpSecurity { privacy: Some((Privacy::Des, _)), .. }) => {
+                SnmpVersion::V3(security)
+                    if matches!(security.privacy, Some((Privacy::Des, _))) =>
+                {
                     builder.des_salt_state(salts()?)
                 }
                 _ => builder,
             })
         };
-        if matches!(version, SnmpVersion::V3(SnmpSecurity { auth: Some(_), .. })) {
+        if matches!(version, SnmpVersion::V3(security) if security.auth.is_some()) {
             // An agent rejects a wrong key by a report that it cannot sign, and the library drops what is not signed. This
             // request accepts such reports; nothing else of its response is used.
             let probe = build(0, true)?.build_with(transport).await;
             let probe = probe.map_err(|error| failure(&error))?;
             let uptime = Oid::from_slice(&UPTIME);
-            if let Err(error) = probe.get(&uptime).await
-                && matches!(error.kind(), ErrorKind::Report | ErrorKind::Auth)
-            {
-                return Err(failure(&error));
+            if let Err(error) = probe.get(&uptime).await {
+                match error.kind() {
+                    ErrorKind::Report | ErrorKind::Auth => return Err(failure(&error)),
+                    ErrorKind::Timeout if responds(&target_user, address, transport).await => {
+                        return Err(Failure::denied(NOT_DECRYPTED));
+                    }
+                    _ => {}
+                }
             }
         }
         let client = build(RETRIES, false)?.build_with(transport).await;
@@ -184,6 +191,21 @@ impl SnmpClient {
             rows.push(row);
         }
         Ok(rows)
+    }
+}
+
+/// Whether an agent responds to a request of a user without keys, by whatever report or error. An agent drops what it
+/// cannot decrypt.
+async fn responds(user: &str, address: SocketAddr, transport: &UdpTransport) -> bool {
+    let builder = Client::builder(address, UsmConfig::new(user.to_owned()))
+        .request_timeout(RESPONSE_WAIT)
+        .retry(Retry::none())
+        .strict_source(true)
+        .allow_unauthenticated_v3_time_correction(true);
+    let Ok(client) = builder.build_with(transport).await else { return false };
+    match client.get(&Oid::from_slice(&UPTIME)).await {
+        Ok(_) => true,
+        Err(error) => error.kind() != ErrorKind::Timeout,
     }
 }
 
@@ -253,10 +275,16 @@ fn request_error(error: &Error) -> RequestError {
     RequestError::Failed(failure(error))
 }
 
+/// Only the encryption is wrong: the agent does respond to the user.
+const NOT_DECRYPTED: &str = "the agent responds, but not to encrypted requests of this user; \
+                             `priv` or `privkey` is wrong";
+/// Agents of version 1 and 2c do not respond to a wrong community.
+const NO_RESPONSE: &str = "no response; a wrong community has none, too";
+
 /// An error without the address, which the target states.
 fn failure(error: &Error) -> Failure {
     match error.exchange_source() {
-        Error::Timeout { .. } => Failure::timeout("no response; a wrong community has none, too"),
+        Error::Timeout { .. } => Failure::timeout(NO_RESPONSE),
         Error::Report { status, .. } => {
             Failure::denied(format!("the agent rejects the user: {status}"))
         }

@@ -35,7 +35,7 @@ use wraps::Wraps;
 
 /// An SNMP agent.
 pub(super) struct Snmp {
-    target: Target,
+    target: Arc<Target>,
     transport: Arc<SnmpTransport>,
     /// One for each version and security that the descriptions use.
     versions: Vec<Session>,
@@ -59,8 +59,8 @@ struct AgentState {
 }
 
 impl Snmp {
-    pub(super) fn new(target: &Target, transport: &Arc<SnmpTransport>) -> Self {
-        Self { target: target.clone(), transport: Arc::clone(transport), versions: Vec::new() }
+    pub(super) fn new(target: &Arc<Target>, transport: &Arc<SnmpTransport>) -> Self {
+        Self { target: Arc::clone(target), transport: Arc::clone(transport), versions: Vec::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {

@@ -7,19 +7,34 @@ use crate::common::http_error::HttpError;
 use crate::ingest::agent_reports::AgentCounts;
 use crate::ingest::poller_reports::PollerReport;
 use api::{DeviceState, PollerRejection};
-use control::Change;
+use control::{Active, Change, PERIODS_OF_DEVICE_MAX};
 use model::setting::{NodeSettings, Rejection, RejectionCode};
 use model::{NodeList, Timestamp};
-use query::QueryContext;
-use std::collections::{BTreeMap, BTreeSet};
+use query::{PolledDevice, QueryContext};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most names of a list with numbers in brackets that are checked one by one.
 const NAMES_MAX: usize = 20_000;
 
 /// The polls of devices.
 #[derive(Debug, Default)]
-pub(super) struct PolledDevices(Vec<api::Device>);
+pub(super) struct PolledDevices(Vec<PolledDevice>);
+
+/// The changes that pollers receive of each device, by source, the latest one first.
+pub(super) type ReceivedChanges<'a> = HashMap<&'a str, BTreeMap<&'static str, Vec<i64>>>;
+
+/// What becomes of a change at a device that pollers read.
+#[derive(Debug, Default)]
+pub(super) struct PolledOutcome {
+    /// Whether each poller of the device has received it.
+    pub(super) is_received: bool,
+    /// What the pollers reject or shorten of it.
+    pub(super) rejections: Vec<Rejection>,
+    /// The later change that applies instead: its source, its ID, and the poller, if there are several.
+    pub(super) superseded: Option<(&'static str, i64, Option<String>)>,
+}
 
 impl PolledDevices {
     /// Returns the devices of these changes, as far as they set periods of polls.
@@ -60,9 +75,9 @@ impl PolledDevices {
         }
         // A device may have several targets; one of an agent counts once.
         let mut devices: BTreeMap<&str, bool> = BTreeMap::new();
-        for (_, device) in self.meant(nodes, settings) {
+        for (_, PolledDevice { device, .. }) in self.meant(nodes, settings) {
             let reports = devices.entry(&device.device).or_default();
-            *reports |= device.state != DeviceState::Unknown;
+            *reports |= !matches!(device.state, DeviceState::Unknown | DeviceState::Ended);
         }
         devices.retain(|name, _| !agents.iter().any(|agent| agent.as_str() == *name));
         counts.known += u64::try_from(devices.len()).unwrap_or(u64::MAX);
@@ -82,7 +97,7 @@ impl PolledDevices {
             return Vec::new();
         }
         let mut known: BTreeSet<&str> =
-            self.meant(nodes, settings).map(|(_, device)| &*device.device).collect();
+            self.meant(nodes, settings).map(|(_, one)| &*one.device.device).collect();
         let agents = match control::concerns_agents(settings) {
             true => app.agents.matching(nodes),
             false => Vec::new(),
@@ -94,27 +109,37 @@ impl PolledDevices {
         others.take(LISTED_MAX).collect()
     }
 
-    /// Returns for each polled device and source of a change whether its poller has received the change, and what it
-    /// rejects or shortens of it.
-    pub(super) fn rejections<'a>(
+    /// Returns for each polled device and source of a change whether its pollers have received the change, what they
+    /// reject or shorten of it, and whether a later one applies.
+    pub(super) fn outcomes<'a>(
         &'a self,
         app: &App,
-        change: &Change,
-    ) -> Vec<(&'a str, (bool, Vec<Rejection>))> {
-        let mut reports: BTreeMap<&str, PollerReport> = BTreeMap::new();
+        (active, change): (&Active, &Change),
+        received: &mut ReceivedChanges<'a>,
+        now: Timestamp,
+    ) -> Vec<(&'a str, PolledOutcome)> {
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
-        for (source, device) in self.meant(&change.nodes, &change.settings) {
-            if !seen.insert((&*device.device, source)) {
+        for (source, polled) in self.meant(&change.nodes, &change.settings) {
+            let device = &*polled.device.device;
+            if !seen.insert((device, source)) {
                 continue;
             }
-            let poller = device.poller.as_deref().unwrap_or_default();
-            let report =
-                reports.entry(poller).or_insert_with(|| app.pollers.of(poller).unwrap_or_default());
-            let is_its =
-                |one: &&PollerRejection| one.change == change.number && one.source == source;
-            let rejected = report.rejected.iter().filter(is_its).map(rejection).collect();
-            found.push((&*device.device, (change.number <= report.applied, rejected)));
+            let of_device = received.entry(device).or_insert_with(|| {
+                let numbers = |changes: Vec<(&Change, Duration)>| {
+                    changes.into_iter().map(|(change, _)| change.number).collect()
+                };
+                let changes = active.period_changes_of(device, now).into_iter();
+                changes.map(|(source, changes)| (source, numbers(changes))).collect()
+            });
+            let numbers = of_device.get(source).map_or(&[][..], Vec::as_slice);
+            let reports: Vec<(&str, PollerReport)> = reports_of(app, polled, now);
+            let mut outcome = PolledOutcome { is_received: true, ..PolledOutcome::default() };
+            for (poller, report) in &reports {
+                let poller = (reports.len() > 1).then_some(*poller);
+                outcome.add(source, change.number, (report, numbers), poller, now);
+            }
+            found.push((device, outcome));
         }
         found
     }
@@ -124,13 +149,14 @@ impl PolledDevices {
         &'a self,
         nodes: &NodeList,
         settings: &NodeSettings,
-    ) -> impl Iterator<Item = (&'static str, &'a api::Device)> {
+    ) -> impl Iterator<Item = (&'static str, &'a PolledDevice)> {
         let sources: Vec<&'static str> =
             control::polled_periods(settings).map(|(source, _)| source).collect();
-        let devices = self.0.iter().filter(|one| nodes.has(&one.device));
-        devices.filter_map(move |device| {
-            let source = sources.iter().find(|one| device.protocol.as_deref() == Some(**one))?;
-            Some((*source, device))
+        let devices = self.0.iter().filter(|one| nodes.has(&one.device.device));
+        devices.filter_map(move |polled| {
+            let protocol = polled.device.protocol.as_deref();
+            let source = sources.iter().find(|one| protocol == Some(**one))?;
+            Some((*source, polled))
         })
     }
 }
@@ -150,13 +176,70 @@ pub(super) async fn meter_ports(
     Ok(AgentCounts { known, reporting: known })
 }
 
+/// The reports of the pollers of a device: that with the latest batch, and the others that report now.
+fn reports_of<'a>(
+    app: &App,
+    polled: &'a PolledDevice,
+    now: Timestamp,
+) -> Vec<(&'a str, PollerReport)> {
+    let mut reports = Vec::new();
+    for poller in &polled.pollers {
+        let report = app.pollers.of(poller).unwrap_or_default();
+        if reports.is_empty() || report.is_current(now) {
+            reports.push((&**poller, report));
+        }
+    }
+    reports
+}
+
+impl PolledOutcome {
+    /// Adds the report of a poller. `numbers`: the changes that it receives of this source, the latest one first.
+    fn add(
+        &mut self,
+        source: &'static str,
+        number: i64,
+        (report, numbers): (&PollerReport, &[i64]),
+        poller: Option<&str>,
+        now: Timestamp,
+    ) {
+        let prefix = poller.map_or_else(String::new, |poller| format!("the poller {poller}: "));
+        self.is_received &= number <= report.applied;
+        if !numbers.contains(&number) {
+            let reason = format!(
+                "{prefix}it receives the latest {PERIODS_OF_DEVICE_MAX} changes of a device"
+            );
+            let setting = format!("sources.{source}.period");
+            let code = RejectionCode::Limit;
+            return self.rejections.push(Rejection { setting, code, reason, until: None });
+        }
+        let of = |number: i64| {
+            report.rejected.iter().filter(move |one| one.change == number && one.source == source)
+        };
+        self.rejections.extend(of(number).map(|one| rejection(one, &prefix)));
+        let applies =
+            |number: &&i64| **number <= report.applied && of(**number).all(|one| holds(one, now));
+        let in_force = numbers.iter().find(applies).filter(|in_force| **in_force > number);
+        if let Some(by) = in_force
+            && of(number).all(|one| holds(one, now))
+        {
+            self.superseded = Some((source, *by, poller.map(str::to_owned)));
+        }
+    }
+}
+
+/// Whether a change holds, because the poller only shortens it.
+fn holds(one: &PollerRejection, now: Timestamp) -> bool {
+    one.code == RejectionCode::Shortened.word()
+        && one.until.and_then(seconds).is_none_or(|until| until > now)
+}
+
 /// A rejection in the form of those of agents.
-fn rejection(one: &PollerRejection) -> Rejection {
+fn rejection(one: &PollerRejection, prefix: &str) -> Rejection {
     let code = RejectionCode::ALL.iter().find(|code| code.word() == one.code);
     Rejection {
         setting: format!("sources.{}.period", one.source),
         code: code.copied().unwrap_or(RejectionCode::Invalid),
-        reason: one.reason.clone(),
+        reason: format!("{prefix}{}", one.reason),
         until: one.until.and_then(seconds),
     }
 }

@@ -96,7 +96,12 @@ impl AgentAddresses {
             }
         }
         let new = || AddressUse { since: now, agents: Vec::new() };
-        let agents = &mut known.entry(address).or_insert_with(new).agents;
+        let of_address = known.entry(address).or_insert_with(new);
+        // After an hour without an agent nothing is known of the address any more.
+        if !of_address.agents.iter().any(|agent| agent.is_recent(now)) {
+            *of_address = new();
+        }
+        let agents = &mut of_address.agents;
         let identified = is_identified.then_some(now);
         if let Some(agent) = agents.iter_mut().find(|agent| agent.origin == *origin) {
             agent.at = now;
@@ -190,6 +195,18 @@ mod tests {
         assert_eq!(lab.node(90), Err(NoNode::Unknown), "the clock was set back");
         lab.sends(400, "n1", true);
         assert_eq!(lab.node(400).as_deref(), Ok("n1"));
+    }
+
+    #[test]
+    fn an_address_is_new_after_an_hour_without_an_agent() {
+        let lab = lab();
+        lab.sends(0, "n1", true);
+        lab.sends(3600, "n1", true);
+        assert_eq!(lab.node(3600).as_deref(), Ok("n1"), "an hour is not over");
+        lab.sends(7201, "n1", true);
+        assert_eq!(lab.node(7201), Err(NoNode::New(120)));
+        lab.sends(7300, "n1", true);
+        assert_eq!(lab.node(7321).as_deref(), Ok("n1"));
     }
 
     #[test]

@@ -79,6 +79,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
         Operation::Nodes | Operation::Devices => (body, body, NODES),
         Operation::ForgetNode => ("nobodys-node", body, NOBODYS),
+        Operation::ForgetPoller => ("nobodys-poller", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
         Operation::Register => {

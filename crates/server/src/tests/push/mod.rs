@@ -65,6 +65,9 @@ fn rows_are_answered_as_they_are_stored_and_outlive_a_restart() {
         {"device_id": "pdu", "metric_id": "energy_joules_total", "value": "Infinity",
             "timestamp": crate::now().seconds() - 60.0},
     ]);
+    // A mistyped name.
+    let mistyped = insert(&site, "token-of-lab", "/rpc/insert_metric", &row);
+    assert_eq!(mistyped.status, 404, "{mistyped:?}");
     let mut answers = Vec::new();
     for (token, body) in [("token-of-lab", &row), ("token-of-push", &more)] {
         let answer = insert(&site, token, INSERT, body);

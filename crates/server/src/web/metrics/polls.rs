@@ -16,6 +16,10 @@ const POLLERS_MAX: usize = 100;
 /// Protocols with lines of their own. Only a program that is no poller of ours sends others.
 const PROTOCOLS_MAX: usize = 16;
 
+/// States of polled devices.
+const STATES: [DeviceState; 4] =
+    [DeviceState::Alive, DeviceState::Failing, DeviceState::Unknown, DeviceState::Ended];
+
 /// Writes the metrics of pollers, if there is one.
 pub(super) fn polls(app: &App, page: &mut Page) {
     let starts = app.counts.poller_starts.load(Ordering::Relaxed);
@@ -33,12 +37,12 @@ pub(super) fn polls(app: &App, page: &mut Page) {
 
 fn write(summary: &PollSummary, page: &mut Page) {
     let name = "jobmeter_poll_devices";
-    let help = "Polled devices by protocol and state, one for each target: `unknown` if the poller is silent or no longer polls the device.";
+    let help = "Polled devices by protocol and state, one for each target: `unknown` if the poller is silent or no longer polls the device, `ended` if the poller was stopped.";
     page.head(name, "gauge", help);
     let protocols: BTreeSet<&str> =
         summary.devices.keys().map(|(protocol, _)| &**protocol).collect();
     for protocol in protocols.into_iter().take(PROTOCOLS_MAX) {
-        for state in [DeviceState::Alive, DeviceState::Failing, DeviceState::Unknown] {
+        for state in STATES {
             let count = summary.devices.get(&(protocol.to_owned(), state.word()));
             let labels =
                 format!("{{protocol=\"{}\",state=\"{}\"}}", escaped(protocol), state.word());
@@ -61,15 +65,19 @@ fn write(summary: &PollSummary, page: &mut Page) {
         page.sample(name, &format!("{{cause=\"{cause}\"}}"), count);
     }
     let silent = summary.pollers.iter().filter(|poller| poller.is_silent).count();
+    let ended = summary.pollers.iter().filter(|poller| poller.is_ended).count();
     let name = "jobmeter_poll_pollers";
     let help = "Pollers and feeds that sent a batch within 7 days, by state.";
     page.head(name, "gauge", help);
-    page.sample(name, "{state=\"alive\"}", summary.pollers.len() - silent);
+    page.sample(name, "{state=\"alive\"}", summary.pollers.len() - silent - ended);
     page.sample(name, "{state=\"silent\"}", silent);
+    page.sample(name, "{state=\"ended\"}", ended);
     let name = "jobmeter_poll_last_batch_age_seconds";
-    let help = "Time since the latest batch of a poller or feed: the 100 longest times.";
+    let help =
+        "Time since the latest batch of a poller or feed that did not end: the 100 longest times.";
     page.head(name, "gauge", help);
-    for poller in summary.pollers.iter().take(POLLERS_MAX) {
+    let running = summary.pollers.iter().filter(|poller| !poller.is_ended);
+    for poller in running.take(POLLERS_MAX) {
         let labels = format!("{{poller=\"{}\"}}", escaped(&poller.name));
         page.sample(name, &labels, poller.age_seconds);
     }
@@ -98,6 +106,7 @@ mod tests {
             name: format!("a\"b\\{number}"),
             age_seconds: 2.5,
             is_silent: number == 0,
+            is_ended: number == 2,
         };
         let protocol = |number: usize| ((format!("p{number}"), "failing"), 2);
         PollSummary {
@@ -111,7 +120,7 @@ mod tests {
     #[test]
     fn every_state_and_cause_has_a_line() {
         let mut page = Page::default();
-        write(&summary(2, 1), &mut page);
+        write(&summary(3, 1), &mut page);
         for line in [
             "jobmeter_poll_devices{protocol=\"p0\",state=\"failing\"} 2",
             "jobmeter_poll_devices{protocol=\"p0\",state=\"alive\"} 0",
@@ -121,10 +130,12 @@ mod tests {
             "jobmeter_poll_gaps{cause=\"poller down\"} 0",
             "jobmeter_poll_pollers{state=\"alive\"} 1",
             "jobmeter_poll_pollers{state=\"silent\"} 1",
+            "jobmeter_poll_pollers{state=\"ended\"} 1",
             "jobmeter_poll_last_batch_age_seconds{poller=\"a\\\"b\\\\1\"} 2.5",
         ] {
             assert!(page.text.lines().any(|one| one == line), "{line}\n{}", page.text);
         }
+        assert!(!page.text.contains("b\\\\2"), "an ended one has no age: {}", page.text);
     }
 
     #[test]
@@ -133,6 +144,6 @@ mod tests {
         write(&summary(5000, 500), &mut page);
         let lines = page.text.lines().filter(|line| !line.starts_with('#')).count();
         let causes = Cause::ALL.len();
-        assert!(lines <= POLLERS_MAX + 3 * PROTOCOLS_MAX + 2 * causes + 3, "{lines}");
+        assert!(lines <= POLLERS_MAX + STATES.len() * PROTOCOLS_MAX + 2 * causes + 4, "{lines}");
     }
 }

@@ -100,6 +100,11 @@ impl Sink {
         }
     }
 
+    /// Returns the unused memory of the table of series.
+    pub fn shrink(&mut self) {
+        self.known.shrink_to_fit();
+    }
+
     /// Prevents the removal of series with held-back samples: another series would reuse the slot.
     fn spare_kept(&mut self) {
         let is_idle = |known: &KnownSeries| known.idle_seals >= IDLE_SEALS_MAX;

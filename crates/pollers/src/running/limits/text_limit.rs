@@ -13,14 +13,14 @@ const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
 /// The texts of a target's metrics on one day.
 #[derive(Debug, Default)]
-pub(super) struct TextLimit {
+pub(crate) struct TextLimit {
     day: i64,
     texts: HashMap<(DeviceId, String), HashSet<String>>,
 }
 
 impl TextLimit {
     /// Moves readings with further texts to the shared series. Returns their number of each device.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         readings: &mut [Reading],
         now: Timestamp,

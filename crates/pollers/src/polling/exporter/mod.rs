@@ -1,16 +1,18 @@
 //! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
 //! everything if one list is empty.
 
-use super::http::Client;
-use super::poller::{Exchange, Poller, Running};
-use super::reading::{Failure, Reading};
-use super::values::instant;
 use crate::descriptions::{Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
+use crate::polling::http::{Call, Client};
+use crate::polling::poller::{Exchange, Poller, Running};
+use crate::polling::reading::{Failure, Reading};
+use crate::polling::values::instant;
 use crate::protocols::{PrometheusRequest, Request};
-use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
-use std::collections::{HashMap, HashSet};
+use hyper::StatusCode;
+use model::{Metric, Timestamp, Unit, printable};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -48,27 +50,63 @@ type Requests<'a> = Vec<(&'a Description, &'a PrometheusRequest)>;
 /// An exporter.
 pub(super) struct Exporter {
     client: Client,
+    /// Whether requests name a user.
+    has_user: bool,
+    /// The paths that reject the user or did not answer: they are requested after the others.
+    failing: BTreeSet<String>,
+}
+
+/// Why an exposition is not read.
+enum ScrapeError {
+    /// The user or the password is rejected. Another attempt may lock the account.
+    User(Failure),
+    /// Any other reason.
+    Exposition(Failure),
+}
+
+impl From<Failure> for ScrapeError {
+    fn from(failure: Failure) -> Self {
+        Self::Exposition(failure)
+    }
 }
 
 impl Exporter {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { client: Client::new(target) }
+    pub(super) fn new(target: &Arc<Target>) -> Self {
+        let (client, has_user) = (Client::new(target), target.user.is_some());
+        Self { client, has_user, failing: BTreeSet::new() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
-    async fn scrape(&mut self, requests: &Requests<'_>, at: Timestamp) -> Result<Scrape, Failure> {
+    async fn scrape(
+        &mut self,
+        requests: &Requests<'_>,
+        at: Timestamp,
+    ) -> Result<Scrape, ScrapeError> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
-        let body =
-            self.client.get(&description.tls, &request.path, (ACCEPT, BODY_BYTES_MAX)).await?;
+        let call = Call::get(&request.path, (ACCEPT, BODY_BYTES_MAX));
+        let received = self.client.follow(&description.rare().tls, call).await?;
+        let is_rejected = self.has_user && received.status == StatusCode::UNAUTHORIZED;
+        let body = received.into_body().map_err(|failure| match is_rejected {
+            true => ScrapeError::User(failure),
+            false => ScrapeError::Exposition(failure),
+        })?;
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
-        read(&text, format, requests, at)
+        Ok(read(&text, format, requests, at)?)
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
-        for (places, requests) in expositions(due) {
-            match self.scrape(&requests, exchange.at).await {
+        let mut expositions = expositions(exchange.open(due));
+        expositions.sort_by_key(|(_, requests)| self.failing.contains(path(requests)));
+        for (places, requests) in expositions {
+            // The exchange may end here, by its timeout.
+            self.failing.insert(path(&requests).to_owned());
+            let scraped = self.scrape(&requests, exchange.at).await;
+            if !matches!(scraped, Err(ScrapeError::User(_))) {
+                self.failing.remove(path(&requests));
+            }
+            match scraped {
                 Ok(scrape) => {
                     exchange.readings.extend(scrape.readings);
                     for (place, (description, request)) in places.iter().zip(&requests) {
@@ -79,10 +117,14 @@ impl Exporter {
                     }
                     if let Some(first) = scrape.first_bad {
                         let more = scrape.bad_lines;
+                        exchange.count_bad_lines(&places, due, more);
                         exchange.warnings.push(format!("{more} lines are no samples: {first}"));
                     }
                 }
-                Err(failure) => {
+                Err(ScrapeError::User(failure)) => {
+                    return exchange.fail_rest(&failure);
+                }
+                Err(ScrapeError::Exposition(failure)) => {
                     places.iter().for_each(|place| exchange.fail(*place, failure.clone()));
                 }
             }
@@ -100,14 +142,21 @@ impl Poller for Exporter {
     }
 }
 
+/// The path of an exposition.
+fn path<'a>(requests: &Requests<'a>) -> &'a str {
+    requests.first().map_or("", |(_, first)| &*first.path)
+}
+
 /// The descriptions of each exposition, with their places: those with one path and one way to verify the certificate.
-fn expositions<'a>(due: &[&'a Description]) -> Vec<(Vec<usize>, Requests<'a>)> {
+fn expositions<'a>(
+    due: impl Iterator<Item = (usize, &'a Description)>,
+) -> Vec<(Vec<usize>, Requests<'a>)> {
     let mut expositions: Vec<(Vec<usize>, Requests<'_>)> = Vec::new();
-    for (place, description) in due.iter().enumerate() {
+    for (place, description) in due {
         let Request::Prometheus(request) = &description.request else { continue };
         let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
             requests.first().is_some_and(|(one, first)| {
-                (&one.tls, &first.path) == (&description.tls, &request.path)
+                (&one.rare().tls, &first.path) == (&description.rare().tls, &request.path)
             })
         };
         match expositions.iter_mut().find(is_of) {
@@ -146,14 +195,17 @@ fn read(
         if !scrape.names.contains(&*sample.name) {
             scrape.names.insert(sample.name.to_string());
         }
-        let Some(description) = requested(&sample, requests) else { continue };
-        let exposed = exposed(&families, &sample.name);
-        match reading(&sample, description, &exposed, at) {
-            Ok(reading) => scrape.readings.push(reading),
-            Err(what) => {
-                scrape.bad_lines += 1;
-                scrape.first_bad.get_or_insert(what);
+        let exposed = exposed(&families, &sample);
+        let mut bad = None;
+        for description in requesting(&sample, requests) {
+            match reading(&sample, description, &exposed, at) {
+                Ok(reading) => scrape.readings.push(reading),
+                Err(what) => bad = Some(what),
             }
+        }
+        if let Some(what) = bad {
+            scrape.bad_lines += 1;
+            scrape.first_bad.get_or_insert(what);
         }
         if scrape.readings.len() > SAMPLES_MAX {
             return Err(Failure::broken(format!("more than {SAMPLES_MAX} samples")));
@@ -162,6 +214,7 @@ fn read(
     if let Some(first) = scrape.first_bad.as_ref().filter(|_| scrape.names.is_empty()) {
         return Err(Failure::broken(format!("the response is no exposition: {first}")));
     }
+    scrape.readings.sort_by(|one, next| one.device.cmp(&next.device));
     match lines.is_complete() {
         true => Ok(scrape),
         false => Err(Failure::broken("the exposition is cut: `# EOF` is missing")),
@@ -175,7 +228,7 @@ fn missing(
     names: &HashSet<String>,
 ) -> Option<Failure> {
     let is_there = |name: &String| name == CUSTOM || names.contains(name);
-    let is_limited = request.names.is_empty() || description.only.is_some();
+    let is_limited = request.names.is_empty() || description.rare().only.is_some();
     let are_missing = !is_limited && !request.names.iter().any(is_there);
     are_missing.then(|| {
         Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
@@ -199,32 +252,41 @@ fn learn(families: &mut HashMap<String, Family>, stated: Line<'_>) {
     }
 }
 
-/// What the family of a sample states about it.
-fn exposed(families: &HashMap<String, Family>, name: &str) -> Exposed {
+/// What the family of a sample states about it: nothing about a metric that a label names.
+fn exposed(families: &HashMap<String, Family>, sample: &Sample<'_>) -> Exposed {
+    if custom_name(sample).is_some() {
+        return Exposed::default();
+    }
     let of_suffix = |suffix: &&str| {
-        let family = families.get(name.strip_suffix(*suffix)?)?;
+        let family = families.get(sample.name.strip_suffix(*suffix)?)?;
         Some(family.of_suffix(suffix))
     };
     Family::SUFFIXES.iter().find_map(of_suffix).unwrap_or_default()
 }
 
-/// The first description that requests a sample. An empty list requests everything.
-fn requested<'a>(
+/// The first description of each device that requests a sample. An empty list requests everything.
+fn requesting<'a>(
     sample: &Sample<'_>,
     requests: &[(&'a Description, &PrometheusRequest)],
-) -> Option<&'a Description> {
+) -> Vec<&'a Description> {
     let names = |request: &PrometheusRequest| {
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
     let promoted = |description: &Description| {
-        let Some(only) = &description.only else { return true };
+        let Some(only) = &description.rare().only else { return true };
         let stored = stored_name(sample);
         only.iter().any(|expression| expression.matches(&stored))
     };
     let is_requested = |(description, request): &&(&Description, &PrometheusRequest)| {
         names(request) && promoted(description)
     };
-    requests.iter().find(is_requested).map(|(description, _)| *description)
+    let mut first: Vec<&Description> = Vec::new();
+    for (description, _) in requests.iter().filter(is_requested) {
+        if first.iter().all(|one| one.device != description.device) {
+            first.push(description);
+        }
+    }
+    first
 }
 
 /// A label of a sample.
@@ -239,8 +301,12 @@ fn shortened(name: &str) -> String {
 
 /// The name under which a sample is stored: Kwollect's custom metrics have it in a label.
 fn stored_name(sample: &Sample<'_>) -> String {
-    let custom = if sample.name == CUSTOM { label(sample, "_metric_id") } else { None };
-    custom.map_or_else(|| format!("prom_{}", sample.name), str::to_owned)
+    custom_name(sample).map_or_else(|| format!("prom_{}", sample.name), str::to_owned)
+}
+
+/// The metric that the label of a custom metric names.
+fn custom_name<'a>(sample: &'a Sample<'_>) -> Option<&'a str> {
+    (sample.name == CUSTOM).then(|| label(sample, "_metric_id")).flatten()
 }
 
 fn reading(
@@ -250,15 +316,10 @@ fn reading(
     at: Timestamp,
 ) -> Result<Reading, String> {
     let metric = stored_name(sample);
-    if metric.is_empty()
-        || metric.len() > METRIC_NAME_BYTES_MAX
-        || metric.contains(model::is_unprintable)
-    {
-        return Err(format!("the name {} is not possible", shortened(&metric)));
-    }
+    Metric::check_name(&metric).map_err(|error| error.to_string())?;
     let stated = match (sample.name == CUSTOM).then(|| label(sample, "_timestamp")).flatten() {
         Some(text) => {
-            Some(super::values::python_float(text).ok_or("`_timestamp` is not a number")?)
+            Some(crate::polling::values::python_float(text).ok_or("`_timestamp` is not a number")?)
         }
         None => sample.at,
     };
@@ -271,7 +332,7 @@ fn reading(
     };
     let mut labels = description.labels.clone();
     // Only the files choose the fed node, and only the poller uses the names of its own metrics.
-    if metric.starts_with("poll_") {
+    if Metric::is_of_polls(&metric) {
         return Err(format!("the name {} is the poller's own", shortened(&metric)));
     }
     for (key, value) in sample.labels.iter().filter(|(key, _)| key != ALIAS) {
@@ -280,133 +341,14 @@ fn reading(
             labels = labels.with(key, value).map_err(|error| error.to_string())?;
         }
     }
-    if sample.name == CUSTOM && label(sample, "_metric_id").is_some() {
+    if custom_name(sample).is_some() {
         labels =
             labels.with("_metric_origin", "prom_kwollect_custom").map_err(|e| e.to_string())?;
     }
     let labels = labels.must_be_printable().map_err(|error| error.to_string())?;
-    Ok(Reading::exposed(description, metric, exposed, (labels, at, sample.value)))
+    let reading = Reading::exposed(description, metric, exposed, (labels, at, sample.value));
+    Ok(Reading { is_stated: stated.is_some(), ..reading })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptions::entries_of;
-    use model::Kind;
-
-    fn scraped(descriptions: &[Description], text: &str) -> Scrape {
-        let all: Vec<&Description> = descriptions.iter().collect();
-        read(text, Format::Text, &expositions(&all)[0].1, Timestamp(7_000_000)).unwrap()
-    }
-
-    #[test]
-    fn lists_are_united_and_labels_of_the_device_win() {
-        let two = entries_of(
-            "- {name: x, device_id: n1, url: 'prometheus://n1:9100/a-b', labels: {cpu: 7, room: 1}}\n\
-             - {name: y, device_id: n2, url: 'prometheus://n1:9100/c', scale_factor: 0.5}\n",
-        );
-        let text = "# TYPE b counter\na{cpu=\"0\"} 1\nb 2 3000\nc 8\nd 1\nbad\n";
-        let scrape = scraped(&two, text);
-        let found: Vec<_> = scrape
-            .readings
-            .iter()
-            .map(|one| {
-                (&*one.metric, one.device.as_str(), one.labels.as_str(), one.at.0, one.value)
-            })
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("prom_a", "n1", r#"{"cpu": "0", "room": 1}"#, 7_000_000, 1.0),
-                ("prom_b", "n1", r#"{"cpu": 7, "room": 1}"#, 3_000_000, 2.0),
-                ("prom_c", "n2", "{}", 7_000_000, 4.0),
-            ]
-        );
-        assert_eq!(scrape.readings[1].meaning.kind, Kind::Counter);
-        assert_eq!(
-            (scrape.bad_lines, scrape.first_bad.as_deref()),
-            (1, Some("line 6: the value is not a number"))
-        );
-    }
-
-    #[test]
-    fn meanings_come_from_the_exposition() {
-        let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
-        let text = "# HELP a_seconds Times.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 3\n\
-                    a_seconds_sum 2\n# TYPE up gauge\nup 1\nb_bytes_total 5\n";
-        let scrape = scraped(&all, text);
-        let found: Vec<_> = scrape
-            .readings
-            .iter()
-            .map(|one| (&*one.metric, one.meaning.kind, one.meaning.unit, &*one.help))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("prom_a_seconds_bucket", Kind::Counter, Unit::Count, "Times."),
-                ("prom_a_seconds_sum", Kind::Counter, Unit::Seconds, "Times."),
-                ("prom_up", Kind::Gauge, Unit::Count, ""),
-                ("prom_b_bytes_total", Kind::Counter, Unit::Bytes, ""),
-            ]
-        );
-    }
-
-    #[test]
-    fn custom_metrics_have_names_and_instants_of_their_own() {
-        let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
-        let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"86407.0\",a=\"b\"} 42\n\
-                    kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n\
-                    kwollect_custom{_metric_id=\"x\",_timestamp=\"86407.1\"} 1\n";
-        let scrape = scraped(&all, text);
-        let found: Vec<_> = scrape
-            .readings
-            .iter()
-            .map(|one| (&*one.metric, one.labels.as_str(), one.at.0))
-            .collect();
-        let origin = r#"{"a": "b", "_metric_origin": "prom_kwollect_custom"}"#;
-        assert_eq!(
-            found,
-            [
-                ("power", origin, 86_407_000_000),
-                ("prom_kwollect_custom", r#"{"a": "b"}"#, 7_000_000)
-            ]
-        );
-        assert_eq!(scrape.bad_lines, 2, "one is no time, and one a day ahead");
-    }
-
-    #[test]
-    fn a_page_that_is_no_exposition_and_missing_metrics_are_failures() {
-        let all = entries_of(
-            "- {name: a, device_id: n, url: 'prometheus://n:9100/none-other'}\n\
-             - {name: b, device_id: n, url: 'prometheus://n:9100/none-here'}\n\
-             - {name: c, device_id: n, url: 'prometheus://n:9100/kwollect_custom'}\n",
-        );
-        let due: Vec<&Description> = all.iter().collect();
-        let requests = expositions(&due).remove(0).1;
-        let read = |text| read(text, Format::Text, &requests, Timestamp(0));
-        let page = read("<html>not metrics</html>\n").unwrap_err();
-        assert!(page.what.starts_with("the response is no exposition"), "{page}");
-        let scrape = read("here 1\nelsewhere 2\n").unwrap();
-        let failures: Vec<Option<String>> = requests
-            .iter()
-            .map(|(one, request)| missing(one, request, &scrape.names).map(|one| one.to_string()))
-            .collect();
-        let absent = Some("the exporter has no metric none, other".to_owned());
-        assert_eq!(failures, [absent, None, None]);
-        assert_eq!(read("").unwrap().readings.len(), 0, "an empty exposition");
-    }
-
-    #[test]
-    fn an_exporter_chooses_neither_the_node_nor_the_pollers_own_names() {
-        let all = entries_of(
-            "- {name: a, device_id: n, url: 'prometheus://n:9100', labels: {_device_alias: n1}}\n",
-        );
-        let text = "a{_device_alias=\"n2\",b=\"c\"} 1\n\
-                    kwollect_custom{_metric_id=\"poll_success\"} 0\n";
-        let scrape = scraped(&all, text);
-        assert_eq!((scrape.readings.len(), scrape.bad_lines), (1, 1));
-        let labels = &scrape.readings[0].labels;
-        assert_eq!(labels.get("_device_alias").as_deref(), Some("n1"));
-        assert_eq!(labels.get("b").as_deref(), Some("c"));
-    }
-}
+mod tests;

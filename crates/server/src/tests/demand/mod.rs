@@ -1,5 +1,7 @@
 //! On-demand requests to agents: who may make them, what a node receives, and what is kept.
 
+mod polled_changes;
+
 use super::ingest::{HEADERS, batch, frame};
 use super::{Answer, Site, until};
 use crate::Limits;

@@ -1,4 +1,4 @@
-//! A limit of the series and metric names of an exporter: one that invents them costs no other device a sample.
+//! A limit of the series of an exporter: one that invents them costs no other device a sample.
 
 use crate::polling::Reading;
 use crate::sending::Missing;
@@ -8,19 +8,16 @@ use std::hash::{BuildHasher, RandomState};
 
 /// New series of an exporter in one day (UTC). A series of the day before is not new.
 const SERIES_MAX: usize = 50_000;
-/// Names of its metrics since the poller began: a server never forgets them.
-const NAMES_MAX: usize = 1_000;
 
 const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
-/// The series and names of one exporter, as hashes.
+/// The series of one exporter, as hashes.
 #[derive(Debug, Default)]
-pub(super) struct SeriesLimit {
+pub(crate) struct SeriesLimit {
     hasher: RandomState,
     day: i64,
     series: HashSet<u64>,
     day_before: HashSet<u64>,
-    names: HashSet<u64>,
     /// The instant of the latest exchange.
     latest: Option<Timestamp>,
     /// Since when series of a device are missing.
@@ -28,11 +25,13 @@ pub(super) struct SeriesLimit {
 }
 
 impl SeriesLimit {
-    /// Removes the readings of further series and names. Returns the missing times, with the number of readings.
-    pub(super) fn apply(
+    /// Removes the readings of further series, and of those with a name for which `admit` has no place. Returns the missing
+    /// times, with the number of readings.
+    pub(crate) fn apply(
         &mut self,
         readings: &mut Vec<Reading>,
         at: Timestamp,
+        mut admit: impl FnMut(&Reading) -> bool,
     ) -> Vec<(Missing, u32)> {
         let day = at.0.div_euclid(DAY_US);
         if day != self.day {
@@ -41,7 +40,7 @@ impl SeriesLimit {
         }
         let mut removed: BTreeMap<DeviceId, u32> = BTreeMap::new();
         readings.retain(|one| {
-            let has_place = self.has_place(one);
+            let has_place = self.has_place(one, &mut admit);
             if !has_place {
                 *removed.entry(one.device.clone()).or_default() += 1;
             }
@@ -52,7 +51,7 @@ impl SeriesLimit {
         let missing = removed.into_iter().map(|(device, count)| {
             let from = *self.since.entry(device.clone()).or_insert(from);
             let detail = format!(
-                "the exporter has more than {SERIES_MAX} new series a day, or {NAMES_MAX} metrics"
+                "the exporter has more than {SERIES_MAX} new series a day, or more metrics than its share"
             );
             let (source, cause) = ("prometheus".to_owned(), Cause::SeriesRejected);
             (Missing { device, source, span: (from, at), cause, detail }, count)
@@ -61,19 +60,17 @@ impl SeriesLimit {
         missing.filter(|(one, _)| one.span.0 < one.span.1).collect()
     }
 
-    fn has_place(&mut self, one: &Reading) -> bool {
+    fn has_place(&mut self, one: &Reading, admit: &mut impl FnMut(&Reading) -> bool) -> bool {
         let series = self.hasher.hash_one((&one.device, &one.metric, &one.labels));
         if self.series.contains(&series) {
             return true;
         }
-        let name = self.hasher.hash_one(&one.metric);
-        let has_name = self.names.contains(&name) || self.names.len() < NAMES_MAX;
-        let has_series = self.day_before.contains(&series) || self.series.len() < SERIES_MAX;
-        if has_name && has_series {
-            self.names.insert(name);
+        let is_known = self.day_before.contains(&series);
+        let has_place = (is_known || self.series.len() < SERIES_MAX) && admit(one);
+        if has_place {
             self.series.insert(series);
         }
-        has_name && has_series
+        has_place
     }
 }
 
@@ -107,7 +104,8 @@ mod tests {
         };
         let mut read = |from, count, second: i64| {
             let mut readings = many(from, count);
-            let missing = limit.apply(&mut readings, Timestamp(second * Timestamp::SECOND));
+            let missing =
+                limit.apply(&mut readings, Timestamp(second * Timestamp::SECOND), |_| true);
             let missing = missing.into_iter().map(|(one, count)| {
                 assert_eq!((&*one.source, one.cause), ("prometheus", Cause::SeriesRejected));
                 (one.span.0.0 / Timestamp::SECOND, one.span.1.0 / Timestamp::SECOND, count)
@@ -128,13 +126,12 @@ mod tests {
     fn further_names_have_no_place() {
         let mut limit = SeriesLimit::default();
         let one = reading("load", 0);
-        let mut read = |name: String, second: i64| {
-            let mut readings = vec![Reading { metric: name, ..one.clone() }];
-            limit.apply(&mut readings, Timestamp(second * Timestamp::SECOND));
+        let mut read = |name: &str, second: i64| {
+            let mut readings = vec![Reading { metric: name.to_owned(), ..one.clone() }];
+            let admit = |one: &Reading| one.metric == "known";
+            limit.apply(&mut readings, Timestamp(second * Timestamp::SECOND), admit);
             readings.len()
         };
-        let kept: usize = (0..NAMES_MAX + 5).map(|n| read(format!("m{n}"), 5)).sum();
-        assert_eq!(kept, NAMES_MAX);
-        assert_eq!((read("m0".to_owned(), 86_400), read("new".to_owned(), 86_400)), (1, 0));
+        assert_eq!((read("known", 5), read("new", 10), read("known", 86_400)), (1, 0, 1));
     }
 }
