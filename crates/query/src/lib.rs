@@ -22,7 +22,7 @@ mod ranges;
 mod reports;
 mod rows;
 
-pub use answers::encode::encoded_rows;
+pub use answers::encode::{encoded_rows, record_field};
 pub use answers::get_metrics::{AnswerPieces, Format, GetMetrics};
 pub use api::parse_zone;
 pub use common::error::QueryError;

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::csv;
 use crate::common::http_error::{HttpError, Why};
-use crate::http::params::{Params, part};
+use crate::http::params::{Params, pairs, part};
 use crate::queries::answers::format;
 use crate::queries::postgrest::answer::{RowRequest, answer, is_wanted, rows};
 use crate::queries::postgrest::row_query::RowQuery;
@@ -187,10 +187,10 @@ fn split(
 ) -> Result<(String, Vec<(String, String)>), HttpError> {
     let rows = rows(app, function).ok_or_else(|| HttpError::fault(&"an unknown function"))?;
     let (mut form, mut arguments) = (Vec::new(), form_urlencoded::Serializer::new(String::new()));
-    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+    for (name, value) in pairs(query)? {
         let is_argument = operation.params().iter().any(|param| param.name == name);
         if !is_argument && RowQuery::has_parameter(&name, &rows) {
-            form.push((name.into_owned(), value.into_owned()));
+            form.push((name, value));
         } else {
             arguments.append_pair(&name, &value);
         }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::{HttpError, Why};
-use crate::http::params::part;
+use crate::http::params::{pairs, part};
 use crate::queries::postgrest::answer::{RowRequest, answer, rows};
 use crate::queries::postgrest::row_query::RowQuery;
 use axum::Extension;
@@ -23,10 +23,7 @@ pub(crate) async fn table(
     let name = part(name)?;
     let is_table = sql::tables().any(|table| table == name);
     let Some(rows) = rows(&app, &name).filter(|_| is_table) else { return Err(unknown(&name)) };
-    let query = request.uri().query().unwrap_or_default();
-    let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
-        .map(|(name, value)| (name.into_owned(), value.into_owned()))
-        .collect();
+    let pairs = pairs(request.uri().query())?;
     let query = RowQuery::of_table(&pairs, &rows)?;
     let wanted = RowRequest::new(query, &pairs, request.headers())?;
     answer(&app, &caller, &wanted).await

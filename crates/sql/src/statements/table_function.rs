@@ -104,7 +104,12 @@ fn ordered(table: Table, given: Vec<FunctionArg>) -> Result<Vec<FunctionArg>, St
     for (nth, argument) in given.into_iter().enumerate() {
         let (place, term) = match argument {
             FunctionArg::Unnamed(FunctionArgExpr::Expr(term)) => (nth, term),
-            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(term), .. } => {
+            FunctionArg::ExprNamed {
+                name: Term::Identifier(name),
+                arg: FunctionArgExpr::Expr(term),
+                ..
+            }
+            | FunctionArg::Named { name, arg: FunctionArgExpr::Expr(term), .. } => {
                 let known = |known: &&str| name.value.eq_ignore_ascii_case(known);
                 let Some(place) = parameters.iter().position(|parameter| known(&parameter)) else {
                     let names = parameters.join(", ");

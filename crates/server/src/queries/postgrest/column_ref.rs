@@ -88,24 +88,31 @@ pub(crate) fn name(cursor: &mut Cursor<'_>, ends: &[char]) -> Result<String, Htt
     if let Some(name) = cursor.quoted()? {
         return Ok(name);
     }
-    let rest = cursor.rest();
-    let mut end = rest.find(ends).unwrap_or(rest.len());
-    end = end.min(rest.find("->").unwrap_or(end));
-    let name = rest.get(..end).unwrap_or_default();
-    if name.is_empty() {
-        return Err(cursor.expected("the name of a column"));
+    match plain_name(cursor, ends) {
+        "" => Err(cursor.expected("the name of a column")),
+        name => Ok(name.to_owned()),
     }
+}
+
+/// A name without quotes: up to the first of these characters, or to an arrow.
+fn plain_name<'a>(cursor: &mut Cursor<'a>, ends: &[char]) -> &'a str {
+    let rest = cursor.rest();
+    let end = rest.find(ends).unwrap_or(rest.len());
+    let name = rest.get(..end.min(rest.find("->").unwrap_or(end))).unwrap_or_default();
     cursor.skip(name);
-    Ok(name.to_owned())
+    name
 }
 
 fn label(cursor: &mut Cursor<'_>, ends: &[char]) -> Result<String, HttpError> {
     let label = match cursor.quoted()? {
         Some(label) => label,
-        None => cursor.until(ends).to_owned(),
+        None => plain_name(cursor, ends).to_owned(),
     };
-    if label.is_empty() || label.starts_with(['-', '>']) {
+    if label.is_empty() {
         return Err(cursor.expected("the name of a label"));
+    }
+    if cursor.rest().starts_with("->") {
+        return Err(cursor.expected("the end of the label: no label is an object"));
     }
     Ok(label)
 }

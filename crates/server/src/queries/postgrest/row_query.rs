@@ -4,6 +4,7 @@ use super::column_ref::{Rows, identifier};
 use super::conditions::{of_column, of_tree};
 use super::selection;
 use crate::common::http_error::HttpError;
+use std::collections::BTreeSet;
 
 /// Names of parameters that are no column, besides those of logic trees.
 const RESERVED: [&str; 4] = ["select", "order", "limit", "offset"];
@@ -51,7 +52,12 @@ impl RowQuery {
 
     fn read(from: String, pairs: &[(String, String)], rows: &Rows<'_>) -> Result<Self, HttpError> {
         let (mut select, mut order, mut conditions) = (None, None, Vec::new());
+        let mut given = BTreeSet::new();
         for (name, value) in pairs {
+            // Several conditions of a column all hold. Of the others, none could be chosen over the other.
+            if RESERVED.contains(&&**name) && !given.insert(name) {
+                return Err(HttpError::malformed(format!("duplicate parameter `{name}`")));
+            }
             match &**name {
                 "select" => select = Some(&**value),
                 "order" => order = Some(selection::order(value, rows)?),
@@ -147,7 +153,7 @@ mod tests {
             ),
             (
                 "timestamp=gte.1970-01-01T00:00:01&timestamp=lt.3.5",
-                r#"("timestamp" >= '1970-01-01T00:00:01Z') AND ("timestamp" < '1970-01-01T00:00:03.5Z')"#,
+                r#"("timestamp" >= '1970-01-01T00:00:01+00:00') AND ("timestamp" < '1970-01-01T00:00:03.5+00:00')"#,
             ),
         ] {
             assert_eq!(condition(query), want, "{query}");
@@ -180,7 +186,7 @@ mod tests {
             ("job_id=in.1", "PGRST100", "(line 1, column 4)"),
             ("or=(value.gt.1", "PGRST100", "failed to parse logic tree"),
             ("or=value.gt.1", "PGRST100", "(line 1, column 1)"),
-            ("or=(value.gt.1))", "PGRST100", "(line 1, column 15)"),
+            ("or=(value.gt.1))", "PGRST100", "(line 1, column 13)"),
             ("select=a", "42703", "column metrics.a does not exist"),
             ("select=value,", "PGRST100", "failed to parse select parameter"),
             ("select=value::money", "PGRST100", "(line 1, column 8)"),
@@ -190,6 +196,8 @@ mod tests {
             ("labels->cpu=eq.0", "PGRST100", "column 7"),
             ("value->>a=eq.0", "PGRST100", "failed to parse filter"),
             ("timestamp=gt.soon", "22007", "soon"),
+            ("limit=1&limit=2", "PGRST102", "duplicate parameter `limit`"),
+            ("select=value&select=labels", "PGRST102", "duplicate parameter `select`"),
         ] {
             let error = statement(query).unwrap_err();
             assert_eq!(error.code, code, "{query}: {error:?}");

@@ -1,5 +1,6 @@
 //! Which rows of a result a request wants: `limit`, `offset`, the header Range, and the preference `count`.
 
+use super::cursor::Cursor;
 use crate::common::http_error::{HttpError, Why};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
@@ -27,9 +28,9 @@ impl Window {
     /// # Errors
     /// A number, the range or a preference cannot be parsed.
     pub(crate) fn of(pairs: &[(String, String)], headers: &HeaderMap) -> Result<Self, HttpError> {
-        let given = |wanted: &str| {
-            let found = pairs.iter().rev().find(|(name, _)| name == wanted);
-            found.map(|(name, text)| number(name, text)).transpose()
+        let given = |wanted: &'static str| {
+            let found = pairs.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, text)| number(wanted, text)).transpose()
         };
         let mut window =
             Self { offset: given("offset")?.unwrap_or(0), limit: given("limit")?, counts: false };
@@ -53,12 +54,10 @@ impl Window {
     /// It begins after the last row.
     pub(crate) fn rows_of(&self, total: u64) -> Result<u64, HttpError> {
         let Some(left) = total.checked_sub(self.offset) else {
-            let mut error = out_of_range();
-            error.details = Some(format!(
-                "An offset of {} was requested, but there are only {total} rows.",
-                self.offset
-            ));
-            return Err(error);
+            let offset = self.offset;
+            let why =
+                format!("An offset of {offset} was requested, but there are only {total} rows.");
+            return Err(out_of_range(why));
         };
         Ok(self.limit.map_or(left, |limit| limit.min(left)))
     }
@@ -84,17 +83,22 @@ impl Window {
     }
 }
 
-fn number(name: &str, text: &str) -> Result<u64, HttpError> {
-    let shown: String = text.chars().take(100).collect();
-    let message = format!("\"failed to parse {name} ({shown})\" (line 1, column 1)");
-    let number = text.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
-    number
-        .ok_or_else(|| HttpError::new(StatusCode::BAD_REQUEST, "PGRST100", Why::Malformed, message))
+fn number(name: &'static str, text: &str) -> Result<u64, HttpError> {
+    let number = text.parse::<i64>();
+    if number.as_ref().is_ok_and(|number| *number < 0) {
+        let word = if name == "limit" { "Limit" } else { "Offset" };
+        return Err(out_of_range(format!("{word} should be greater than or equal to zero.")));
+    }
+    let number = number.ok().and_then(|number| u64::try_from(number).ok());
+    number.ok_or_else(|| Cursor::new(name, text).expected("a whole number of rows"))
 }
 
-fn out_of_range() -> HttpError {
+/// PostgREST's error for a window that no rows can have.
+fn out_of_range(details: impl Into<String>) -> HttpError {
     let message = "Requested range not satisfiable";
-    HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, "PGRST103", Why::Malformed, message)
+    let status = StatusCode::RANGE_NOT_SATISFIABLE;
+    let error = HttpError::new(status, "PGRST103", Why::Malformed, message);
+    HttpError { details: Some(details.into()), ..error }
 }
 
 /// The first and last row of `Range: 0-9`, `items=0-9` or `0-`. A range of bytes, or of another unit, is not meant.
@@ -105,19 +109,14 @@ fn range(headers: &HeaderMap) -> Result<Option<(u64, Option<u64>)>, HttpError> {
     if unit != "items" || text(RANGE_UNIT).is_some_and(|unit| unit != "items") {
         return Ok(None);
     }
-    let unreadable = || {
-        let mut error = out_of_range();
-        error.details = Some("the header Range has the form `0-9` or `10-`".to_owned());
-        error
-    };
+    let unreadable = || out_of_range("The header Range has the form `0-9` or `10-`.");
     let (first, last) = range.split_once('-').ok_or_else(unreadable)?;
     let first = first.parse::<u64>().map_err(|_| unreadable())?;
     let last = Some(last).filter(|last| !last.is_empty());
     let last = last.map(|last| last.parse::<u64>().map_err(|_| unreadable())).transpose()?;
     if last.is_some_and(|last| last < first) {
-        let mut error = out_of_range();
-        error.details = Some("The lower boundary must be lower than or equal to the upper boundary in the Range header.".to_owned());
-        return Err(error);
+        let why = "The lower boundary must be lower than or equal to the upper boundary in the Range header.";
+        return Err(out_of_range(why));
     }
     Ok(Some((first, last)))
 }
@@ -183,7 +182,8 @@ mod tests {
     fn what_cannot_be_a_window_is_an_error() {
         let range = |text| (header::RANGE, text);
         for (query, headers, code) in [
-            ("limit=-1", &[][..], "PGRST100"),
+            ("limit=-1", &[][..], "PGRST103"),
+            ("offset=-1", &[], "PGRST103"),
             ("offset=x", &[], "PGRST100"),
             ("limit=18446744073709551615", &[], "PGRST100"),
             ("", &[range("9-0")], "PGRST103"),

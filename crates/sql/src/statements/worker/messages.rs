@@ -248,6 +248,7 @@ pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
         SqlError::Value(words) => (5, 0, words.clone()),
         SqlError::Died(words) => (6, 0, words.clone()),
         SqlError::TooComplex(words) => (7, 0, words.clone()),
+        SqlError::Pattern(words) => (10, 0, words.clone()),
         // An error of a scan. The server has the details.
         SqlError::Query(_) => (8, 0, String::new()),
         other => (9, 0, other.to_string()),
@@ -274,6 +275,7 @@ fn take_failed(take: &mut MessageReader<'_>) -> Option<Failure> {
         6 => SqlError::Died(words),
         7 => SqlError::TooComplex(words),
         8 => return Some(Failure::Scan),
+        10 => SqlError::Pattern(words),
         _ => SqlError::Internal(words),
     }))
 }
@@ -409,6 +411,7 @@ mod tests {
             SqlError::TooSlow(6),
             SqlError::Memory(7),
             SqlError::Value("x".to_owned()),
+            SqlError::Pattern("x".to_owned()),
             SqlError::Internal("y".to_owned()),
         ] {
             let Some(FromWorker::Failed(Failure::Statement(back))) = read(&failed(&error)) else {

@@ -1,5 +1,7 @@
 //! Queries over HTTP: parameters, formats, errors.
 
+mod rows;
+
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};
 use std::io::Read;
@@ -103,77 +105,6 @@ fn errors_are_reported_as_by_postgrest() {
     }
     assert_eq!(site.get("/rpc/get_metrics?devices=nobody").text(), "[]");
     assert_eq!(site.send("DELETE /api/v1/jobs", "Host: localhost\r\n", b"").status, 405);
-}
-
-#[test]
-fn rows_are_selected_as_by_postgrest() {
-    let site = Site::start();
-    let loads = |number: u64| batch("n1", number);
-    for number in 0..3 {
-        let stored = post(&site, "User-Agent: jobmeter-agent/9.8.7\r\n", &frame(&loads(number)));
-        assert_eq!(statuses(&stored), [AckStatus::Stored]);
-    }
-    let all = site.get("/rpc/get_metrics?nodes=n1&metrics=load_1m").json();
-    let count = all.as_array().unwrap().len();
-    assert!(count >= 3, "{all}");
-    for from in [
-        "/rest/metrics_by_device?device_id=eq.n1&metric_id=eq.load_1m",
-        "/rpc/get_metrics?nodes=n1&metrics=load_1m",
-    ] {
-        // The form with a condition that always holds has the same bytes but for a line break.
-        let rows = site.get(&format!(
-            "{from}&value=gte.0&order=timestamp&select=timestamp,device_id,metric_id,value,labels"
-        ));
-        assert_eq!(rows.json(), all, "{from}");
-        let first = site.get(&format!(
-            "{from}&select=value,at:timestamp,labels->>none&order=timestamp.desc&limit=1"
-        ));
-        assert_eq!(first.header("content-range"), Some("0-0/*"), "{from}");
-        let last = &all[count - 1];
-        let want =
-            serde_json::json!([{"value": last["value"], "at": last["timestamp"], "none": null}]);
-        assert_eq!(first.json(), want, "{from}");
-        let headers = "Host: localhost\r\nRange: 1-1\r\nPrefer: count=exact\r\n";
-        let part = site.send(&format!("GET {from}"), headers, b"");
-        assert_eq!(part.status, 206, "{from}");
-        assert_eq!(part.header("content-range"), Some(&*format!("1-1/{count}")), "{from}");
-        assert_eq!(part.json()[0]["timestamp"], all[1]["timestamp"], "{from}");
-        let headers = "Host: localhost\r\nAccept: application/vnd.pgrst.object+json\r\n";
-        let object = site.send(&format!("GET {from}&limit=1"), headers, b"");
-        assert_eq!(object.json()["value"], all[0]["value"], "{from}");
-        assert_eq!(site.send(&format!("GET {from}"), headers, b"").status, 406, "{from}");
-        let headers = "Host: localhost\r\nAccept: text/csv\r\n";
-        let csv = site.send(&format!("GET {from}&select=metric_id&limit=1"), headers, b"");
-        assert_eq!(csv.text(), "metric_id\nload_1m\n", "{from}");
-        let headers = "Host: localhost\r\nPrefer: count=exact\r\n";
-        let head = site.send(&format!("HEAD {from}"), headers, b"");
-        assert_eq!((head.status, head.text()), (200, ""), "{from}");
-        assert_eq!(
-            head.header("content-range"),
-            Some(&*format!("0-{}/{count}", count - 1)),
-            "{from}"
-        );
-    }
-    let body = br#"{"nodes": "n1", "metrics": "load_1m"}"#;
-    let posted = site.send("POST /rpc/get_metrics?select=value&limit=1", JSON, body);
-    assert_eq!(posted.json(), serde_json::json!([{"value": all[0]["value"]}]));
-    let available = site.get("/rpc/available_metrics?metric_id=like.load*&device_id=eq.n1").json();
-    assert_eq!(available, serde_json::json!([{"device_id": "n1", "metric_id": "load_1m"}]));
-    for (path, status, code) in [
-        ("/rpc/get_metrics?nodes=n1&value=5", 400, "PGRST100"),
-        ("/rpc/get_metrics?nodes=n1&values=gt.5", 404, "PGRST202"),
-        ("/rpc/get_metrics?value=gt.5", 400, "P0001"),
-        ("/rest/metric", 404, "PGRST205"),
-        ("/rest/get_metrics?nodes=n1", 404, "PGRST205"),
-        ("/rest/metrics?values=gt.5", 400, "42703"),
-        ("/rest/metrics?or=(value.gt.5", 400, "PGRST100"),
-        ("/rest/metrics?metric_id=match.(", 400, "2201B"),
-        ("/rest/jobs?limit=-1", 400, "PGRST100"),
-    ] {
-        let answer = site.get(path);
-        assert_eq!(answer.status, status, "{path} {answer:?}");
-        assert_eq!(answer.json()["code"], code, "{path}");
-    }
 }
 
 #[test]
