@@ -73,6 +73,26 @@ pub enum Form {
 /// What a job may be doing.
 pub const JOB_STATES: [&str; 4] = ["waiting", "running", "ended", "failed"];
 
+/// The tables of SQL.
+pub const TABLES: [&str; 16] = [
+    "metrics",
+    "metrics_by_device",
+    "metrics_by_job",
+    "metrics_summary",
+    "metrics_by_device_summary",
+    "metrics_by_job_summary",
+    "nodetime_per_job",
+    "nodetime_by_job",
+    "jobs",
+    "allocations",
+    "gaps",
+    "counter_starts",
+    "marks",
+    "devices",
+    "promoted_metrics",
+    "catalogue",
+];
+
 /// Most that [`Form::Count`] takes.
 pub const COUNT_MAX: u32 = 1_000_000;
 
@@ -103,7 +123,6 @@ pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
 pub(crate) const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
 pub(crate) const METRIC_LENGTH_MAX: u32 = 200;
-const TABLE: &str = "^[a-z_]{1,63}$";
 const CLUSTER_OR_EMPTY: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const PLACE: &str =
@@ -201,8 +220,8 @@ impl Form {
                 json!({"type": "array", "items": name})
             }
             Self::Device => named(DEVICE),
-            Self::Table => json!({"type": "string", "pattern": TABLE}),
-            Self::Rows => json!({"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}),
+            Self::Table => json!({"type": "string", "enum": TABLES}),
+            Self::Rows => json!({"type": "integer", "minimum": 0, "maximum": i64::MAX}),
             Self::Conditions => {
                 json!({"type": "object", "additionalProperties": {"type": "string"}})
             }

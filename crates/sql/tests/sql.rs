@@ -90,7 +90,12 @@ async fn functions_of_kwollect_are_tables() {
         ("value FROM get_metrics(7, NULL, NULL, 'load_1m')", &["0.5"][..]),
         (
             "value FROM get_metrics(job_id := 7, cluster := 'local', metrics := 'cpu_seconds_total', as_rate := true) ORDER BY timestamp",
-            &["-", "2.0"],
+            &["1.4", "2.0"],
+        ),
+        (
+            "value FROM get_metrics(nodes := 'n1', metrics := 'load_1m', as_rate := true, \
+             start_time := '2026-01-06T00:00:00Z') ORDER BY timestamp",
+            &["-", "0.0125"],
         ),
         (
             "count(*) FROM get_metrics(nodes => 'n' || '1', start_time => '2026-01-06T00:00:15Z') AS m WHERE m.value > 1",
@@ -107,7 +112,7 @@ async fn functions_of_kwollect_are_tables() {
     for (text, status, message) in [
         ("get_metrics(node => 'n1')", 400, "get_metrics has no parameter `node`"),
         ("get_metrics('7', job_id => 7)", 400, "`job_id` is given twice"),
-        ("get_metrics(nodes => device_id)", 400, "device_id"),
+        ("get_metrics(nodes => device_id)", 400, "the argument nodes must be a constant"),
         ("get_metrics()", 400, "Missing 'devices', 'nodes' or 'job_id' argument"),
         ("get_metrics(nodes => 'n1', start_time => 'x')", 400, "timestamp with time zone"),
         ("get_metrics(99)", 404, "99"),

@@ -106,6 +106,35 @@ fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, s
     serde_json::to_vec(&rows.iter().map(row).collect::<Vec<_>>())
 }
 
+/// `GET /sites/SITE/metrics`: `get_metrics`.
+pub(crate) async fn metrics_of_site(
+    State(app): State<Arc<App>>,
+    site: Result<Path<String>, PathRejection>,
+    caller: Extension<Caller>,
+    request: Request,
+) -> Result<Response, HttpError> {
+    check_site(&app, site)?;
+    get_metrics(State(app), caller, request).await
+}
+
+/// Checks that the site in a path is the server's.
+pub(crate) fn check_site(
+    app: &App,
+    site: Result<Path<String>, PathRejection>,
+) -> Result<(), HttpError> {
+    let (site, live) = (part(site)?, app.live());
+    if live.site.as_ref() == Some(&site) {
+        return Ok(());
+    }
+    let shown: String = site.chars().take(100).collect();
+    let message = format!("this server is not that of the site `{shown}`");
+    let hint = match &live.site {
+        Some(served) => format!("the site of this server is `{served}`"),
+        None => "the setting `site` names the site of a server".to_owned(),
+    };
+    Err(HttpError::not_found(message).hint(Some(hint)))
+}
+
 /// `/rpc/NAME` of a function that does not exist.
 pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> HttpError {
     let shown: String = match part(name) {

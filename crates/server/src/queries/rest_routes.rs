@@ -38,3 +38,11 @@ fn unknown(name: &str) -> HttpError {
     };
     HttpError::new(StatusCode::NOT_FOUND, "PGRST205", Why::Unknown, message).hint(Some(hint))
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_openapi_document_names_every_table() {
+        assert_eq!(sql::tables().collect::<Vec<_>>(), api::TABLES);
+    }
+}

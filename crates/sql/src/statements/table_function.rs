@@ -11,8 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{
-    Expr as Term, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableFactor, Value, VisitMut,
-    VisitorMut,
+    BinaryOperator, Expr as Term, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableFactor,
+    Value, VisitMut, VisitorMut,
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -98,30 +98,49 @@ impl VisitorMut for Order {
     }
 }
 
+/// An argument's name, if it has one, and its value.
+fn parts(argument: FunctionArg) -> Option<(Option<Ident>, Term)> {
+    match argument {
+        // The parser reads `name := value` as a term.
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Term::BinaryOp {
+            left,
+            op: BinaryOperator::Assignment,
+            right,
+        })) => match *left {
+            Term::Identifier(name) => Some((Some(name), *right)),
+            _ => None,
+        },
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(term)) => Some((None, term)),
+        FunctionArg::ExprNamed {
+            name: Term::Identifier(name),
+            arg: FunctionArgExpr::Expr(term),
+            ..
+        }
+        | FunctionArg::Named { name, arg: FunctionArgExpr::Expr(term), .. } => {
+            Some((Some(name), term))
+        }
+        _ => None,
+    }
+}
+
+/// The place of a parameter by its name.
+fn place_of(table: Table, name: &Ident) -> Result<usize, String> {
+    let (function, parameters) = (table.name(), table.parameters());
+    let place = parameters.iter().position(|parameter| name.value.eq_ignore_ascii_case(parameter));
+    place.ok_or_else(|| {
+        let names = parameters.join(", ");
+        format!("{function} has no parameter `{}`; the parameters are {names}", name.value)
+    })
+}
+
 fn ordered(table: Table, given: Vec<FunctionArg>) -> Result<Vec<FunctionArg>, String> {
     let (function, parameters) = (table.name(), table.parameters());
     let mut terms: Vec<Option<Term>> = vec![None; parameters.len()];
     for (nth, argument) in given.into_iter().enumerate() {
-        let (place, term) = match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(term)) => (nth, term),
-            FunctionArg::ExprNamed {
-                name: Term::Identifier(name),
-                arg: FunctionArgExpr::Expr(term),
-                ..
-            }
-            | FunctionArg::Named { name, arg: FunctionArgExpr::Expr(term), .. } => {
-                let known = |known: &&str| name.value.eq_ignore_ascii_case(known);
-                let Some(place) = parameters.iter().position(|parameter| known(&parameter)) else {
-                    let names = parameters.join(", ");
-                    return Err(format!(
-                        "{function} has no parameter `{}`; the parameters are {names}",
-                        name.value
-                    ));
-                };
-                (place, term)
-            }
-            other => return Err(format!("{function}: `{other}` is no argument")),
-        };
+        let shown = argument.to_string();
+        let (name, term) =
+            parts(argument).ok_or_else(|| format!("{function}: `{shown}` is no argument"))?;
+        let place = name.map_or(Ok(nth), |name| place_of(table, &name))?;
         match terms.get_mut(place) {
             Some(slot @ None) => *slot = Some(term),
             Some(Some(_)) => {

@@ -1,5 +1,6 @@
 //! Queries over HTTP: parameters, formats, errors.
 
+mod clients;
 mod rows;
 
 use super::Site;

@@ -229,7 +229,7 @@ fn every_error_has_the_form_of_postgrest() {
         ("/rpc/get_metrics?nodes=n1&summary=maybe&limit=1", "", 400, "22P02"),
         ("/rpc/get_metrics?job_id=99&limit=1", "", 404, "P0002"),
         (&*deep, "", 400, "PGRST100"),
-        (&*long, "", 413, "54001"),
+        (&*long, "", 413, "54000"),
     ] {
         let answer =
             site.send(&format!("GET {path}"), &format!("Host: localhost\r\n{headers}"), b"");
@@ -384,7 +384,10 @@ fn limits_hold_for_rows_and_time() {
     for seq in 0..3 {
         assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", seq)))), [AckStatus::Stored]);
     }
-    // What a pattern may cost is bounded.
+    // What patterns and trees may cost is bounded.
+    let terms: Vec<String> = (0..3000).map(|n| format!("value.gt.{n}")).collect();
+    let wide = site.get(&format!("/rest/metrics?or=({})", terms.join(",")));
+    assert_eq!(wide.status, 413, "{wide:?}");
     let slow = format!("/rest/metrics?metric_id=match.{}", encoded(&"(a*)*".repeat(2000)));
     let answer = site.get(&slow);
     assert!(matches!(answer.status, 200 | 400 | 413), "{answer:?}");
