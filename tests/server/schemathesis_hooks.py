@@ -44,7 +44,7 @@ WORDS = re.compile(
     "there is no source `.*` in agents( and pollers)? of this version$|the source `.*` (runs a program|cannot have a burst|has no setting)|"
     "there is no event `.*`; write a name|"
     # Columns, order and conditions of rows have a grammar of their own.
-    '"failed to parse (select parameter|order|logic tree|filter) |column .* does not exist$|'
+    '"failed to parse (select parameter|order|logic tree|filter) |column .* does not exist$|a parameter is not UTF-8, or has a NUL: |'
     'invalid input syntax for type timestamp with time zone: ".*[+-](1[6-9]|2[0-3]):[0-5][0-9]"'
 )
 
