@@ -438,6 +438,12 @@ mod tests {
         ] {
             assert_eq!(instant(at, zone.as_ref(), JSON_TIMES), want);
         }
+        for (name, want) in [
+            ("Europe/Paris", "2026-01-06 14:35:00.25+01"),
+            ("-02:30", "2026-01-06 11:05:00.25-02:30"),
+        ] {
+            assert_eq!(instant(at, Some(&zone(name)), TEXT_TIMES), want);
+        }
         let nanos = TimestampNanosecondArray::from(vec![-1]);
         assert_eq!(micros(&nanos, TimeUnit::Nanosecond, 0), -1);
         assert_eq!(instant(-1, Some(&zone("UTC")), JSON_TIMES), "1969-12-31T23:59:59.999999+00:00");

@@ -53,6 +53,12 @@ fn rows_are_selected_as_by_postgrest() {
         let headers = "Host: localhost\r\nAccept: text/csv\r\n";
         let csv = site.send(&format!("GET {from}&select=metric_id&limit=1"), headers, b"");
         assert_eq!(csv.text(), "metric_id\nload_1m\n", "{from}");
+        let csv = |path: &str| site.send(&format!("GET {path}"), headers, b"");
+        let rows = csv(&format!(
+            "{from}&value=gte.0&order=timestamp&select=timestamp,device_id,metric_id,value,labels"
+        ));
+        let plain = csv("/rpc/get_metrics?nodes=n1&metrics=load_1m");
+        assert_eq!(rows.text(), plain.text(), "{from}");
         let headers = "Host: localhost\r\nPrefer: count=exact\r\n";
         let head = site.send(&format!("HEAD {from}"), headers, b"");
         assert_eq!((head.status, head.text()), (200, ""), "{from}");
