@@ -2,14 +2,17 @@
 
 usage: poll_targets.py PLAN
 
-PLAN is a JSON file: for each kind of target its addresses and what they answer. Prints `ready`, then serves until its standard
-input ends, and prints how often it answered: `{"scrapes": …, "variables": …}`.
+PLAN is a JSON file: for each kind of target its addresses and what they answer. Each kind has a process of its own. Prints
+`ready`, then serves until its standard input ends, and prints how often it answered: `{"scrapes": …, "variables": …}`.
 """
 
 import asyncio
 import bisect
 import json
+import os
 import resource
+import socket
+import subprocess
 import sys
 import time
 
@@ -118,28 +121,71 @@ def exposition(lines):
     return "".join(body).encode()
 
 
-async def http(reader, writer, body, counts=True):
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    try:
-        while True:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(head + body)
-            await writer.drain()
-            COUNTS["scrapes"] += counts
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
+def http(body, counts):
+    answer = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def answer_of(received):
+        if not received.endswith(b"\r\n\r\n"):
+            return None
+        COUNTS["scrapes"] += counts
+        return answer
+
+    return answer_of
 
 
-async def modbus(reader, writer):
-    try:
-        while True:
-            head = await reader.readexactly(12)
-            count = int.from_bytes(head[10:12], "big") * 2
-            answer = head[6:8] + bytes([count]) + bytes(count)
-            writer.write(head[:4] + len(answer).to_bytes(2, "big") + answer)
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
+def modbus(received):
+    if len(received) < 12:
+        return None
+    count = int.from_bytes(received[10:12], "big") * 2
+    answer = received[6:8] + bytes([count]) + bytes(count)
+    return received[:4] + len(answer).to_bytes(2, "big") + answer
+
+
+def listen(port, answer_of):
+    """Answers each request on a port; `answer_of` returns None for the begin of one. Plain system calls: asyncio needs several times as long."""
+    loop, received = asyncio.get_running_loop(), {}
+    listener = socket.create_server(("0.0.0.0", port), backlog=4096)
+    listener.setblocking(False)
+
+    def end(connection):
+        loop.remove_reader(connection)
+        del received[connection]
+        connection.close()
+
+    def read(connection):
+        try:
+            data = connection.recv(65536)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            return end(connection)
+        received[connection] += data
+        if (answer := answer_of(received[connection])) is None:
+            return
+        received[connection] = b""
+        try:
+            sent = connection.send(answer)
+            if sent < len(answer):
+                connection.setblocking(True)
+                connection.sendall(answer[sent:])
+                connection.setblocking(False)
+        except ConnectionError:
+            end(connection)
+
+    def accept():
+        for _ in range(64):
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                return
+            connection.setblocking(False)
+            received[connection] = b""
+            loop.add_reader(connection, read, connection)
+            read(connection)
+
+    loop.add_reader(listener, accept)
 
 
 async def slow(reader, writer):
@@ -163,34 +209,62 @@ async def lying(reader, writer):
     writer.close()
 
 
-async def serve(plan):
-    loop = asyncio.get_running_loop()
+async def exporters(plan):
     if lines := plan.get("lines"):
-        lines = exposition(lines)
-        await asyncio.start_server(lambda r, w: http(r, w, lines), "0.0.0.0", plan["http_port"], backlog=4096)
+        listen(plan["http_port"], http(exposition(lines), counts=True))
+
+
+async def documents(plan):
     if "json_port" in plan:
         document = json.dumps({f"v{number}": number for number in range(10)}).encode()
-        await asyncio.start_server(lambda r, w: http(r, w, document, False), "0.0.0.0", plan["json_port"], backlog=4096)
+        listen(plan["json_port"], http(document, counts=False))
+
+
+async def modbus_servers(plan):
     if "modbus_port" in plan:
-        await asyncio.start_server(modbus, "0.0.0.0", plan["modbus_port"], backlog=4096)
+        listen(plan["modbus_port"], modbus)
+
+
+async def odd_ones(plan):
     for kind, port in (("slow", slow), ("lying", lying)):
         if f"{kind}_port" in plan:
             await asyncio.start_server(port, "0.0.0.0", plan[f"{kind}_port"], backlog=4096)
+
+
+async def snmp_agents(plan):
     for address in plan.get("snmp", []):
         oids = sorted(tuple(int(part) for part in oid.split(".")) for oid in plan["oids"])
         Snmp.places = {oid: at for at, oid in enumerate(oids)}
-        await loop.create_datagram_endpoint(lambda: Snmp(oids), (address, plan["snmp_port"]))
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: Snmp(oids), (address, plan["snmp_port"]))
+
+
+KINDS = (exporters, documents, modbus_servers, odd_ones, snmp_agents)
+
+
+async def serve(kind, plan):
+    await kind(plan)
     print("ready", flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     print(json.dumps(COUNTS), flush=True)
 
 
 def main():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with open(sys.argv[1]) as file:
-        plan = json.load(file)
-    asyncio.run(serve(plan))
+    plan = json.loads(open(sys.argv[1]).read())
+    if len(sys.argv) > 2:
+        # Those of a site are other machines: these must not delay the requests of the poller.
+        os.nice(10)
+        return asyncio.run(serve(KINDS[int(sys.argv[2])], plan))
+    # Each kind has a process, so that none waits for the interpreter of another.
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    of_kinds = [subprocess.Popen([sys.executable, "-B", *sys.argv, str(kind)], **pipes) for kind in range(len(KINDS))]
+    for process in of_kinds:
+        assert process.stdout.readline() == "ready\n"
+    print("ready", flush=True)
+    sys.stdin.read()
+    answers = [json.loads(process.communicate("")[0]) for process in of_kinds]
+    print(json.dumps({name: sum(answer[name] for answer in answers) for name in COUNTS}), flush=True)
 
 
 main()

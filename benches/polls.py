@@ -112,6 +112,11 @@ class Site:
         command = [BUILT / "jobmeter", "sql", "--csv", "--server", self.url, query]
         return subprocess.run(command, check=True, env=self.env, capture_output=True, text=True).stdout.splitlines()[-1]
 
+    def targets_cpu(self):
+        """Processor seconds of the targets until now."""
+        children = pathlib.Path(f"/proc/{self.targets.pid}/task/{self.targets.pid}/children").read_text()
+        return sum(map(cpu, children.split()))
+
     def counts(self):
         """How often the targets answered, from now on constant."""
         out, _ = self.targets.communicate("")
@@ -212,8 +217,11 @@ def steady(program, stored_between):
             f"RSS {rss:.0f} MiB, greatest {peak:.0f} MiB")
 
 
+def instant(seconds):
+    return f"TIMESTAMP '{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat()}'"
+
+
 def measure_poller(site):
-    instant = lambda seconds: f"TIMESTAMP '{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat()}'"
     return steady(site.poll(), lambda begun, ended: int(site.sql(f"{STORED} AND timestamp >= {instant(begun)} AND timestamp < {instant(ended)}")))
 
 
@@ -278,19 +286,21 @@ def measure_devices():
     site = Site({"lines": 10, "http_port": HTTP, "json_port": JSON, "modbus_port": MODBUS, "slow_port": SLOW, "lying_port": LYING,
                  **snmp_plan(1500, oids, SNMP)})
     write_devices(site.files, oids, 4999)
-    poller = site.poll("--log-level", "info")
+    poller, begun = site.poll("--log-level", "info"), time.time()
     time.sleep(max(SECONDS, 60))
+    steady = f"timestamp BETWEEN {instant(begun + 15)} AND {instant(time.time())}"
     rss, peak = statistics.median(poller.rss_kib[-20:]) / 1024, poller.peak_kib() / 1024
-    slope, answering = poller.slope(), cpu(site.targets.pid)
+    slope, answering = poller.slope(), site.targets_cpu()
     same, changed = (reload(site, poller, timeout, oids) for timeout in (4999, 4998))
     used = poller.end()
     well = "NOT regexp_like(device_id, '9[0-9]$')"
     ticks = site.sql("SELECT min(n) || ' to ' || max(n) || ' of ' || count(*) FROM (SELECT device_id, count(*) AS n FROM metrics WHERE "
                      f"metric_id = 'poll_success' AND value = 1 AND {well} GROUP BY device_id)")
     # From the device's own instant within the first tenth of the period to the begin of the exchange.
-    late = site.sql(f"SELECT approx_percentile_cont(value, 0.5) || ' and ' || approx_percentile_cont(value, 0.99) || ', most ' || max(value) FROM metrics WHERE metric_id = 'poll_lateness_seconds' AND {well}")
+    late = [site.sql(f"SELECT approx_percentile_cont(value, 0.5) || ' and ' || approx_percentile_cont(value, 0.99) || ', most ' || max(value) FROM metrics WHERE metric_id = 'poll_lateness_seconds' AND {well} AND {when}")
+            for when in ("true", steady)]
     gaps = site.sql("SELECT count(*) FROM metrics WHERE metric_id = 'poll_success' AND value = 0 AND " + well)
-    print(f"5000 devices: successful polls of each of the devices that work: {ticks}; failed polls of these {gaps}; lateness in s p50 and p99 {late}; "
+    print(f"5000 devices: successful polls of each of the devices that work: {ticks}; failed polls of these {gaps}; lateness in s p50 and p99 {late[0]}, from 15 s to the first reload {late[1]}; "
           f"poller {used[0]:.1f} s CPU, targets {answering:.1f} s until the first reload, RSS {rss:.0f} MiB, greatest {peak:.0f} MiB, {slope:+.2f} MiB a minute; all files read again in "
           f"{same[0]:.2f} s unchanged (RSS at most {same[1]:.0f} MiB), {changed[0]:.2f} s with a change of each entry (RSS at most {changed[1]:.0f} MiB)", flush=True)
     site.end()

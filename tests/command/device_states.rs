@@ -56,10 +56,14 @@ fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_
     assert!(!nodes.contains("psu-"), "{nodes}");
     let line = "3 devices besides the nodes, all of them well: jobmeter devices";
     assert_eq!(nodes.lines().last(), Some(line), "{nodes}");
-    let (code, explained, _) = jobmeter(url, &["explain", "prom_power_watt", "--device", "psu-2"]);
-    assert_eq!(code, 0, "{explained}");
-    assert!(explained.contains("read by the poller one, requested every 4.000 s"), "{explained}");
-    assert!(explained.contains("state    alive"), "{explained}");
+    until("the requested period", LIMIT, || {
+        let arguments = ["explain", "prom_power_watt", "--device", "psu-2"];
+        let (code, explained, _) = jobmeter(url, &arguments);
+        assert_eq!(code, 0, "{explained}");
+        assert!(explained.contains("state    alive"), "{explained}");
+        // From the second sample on.
+        explained.contains("read by the poller one, requested every 4.000 s").then_some(())
+    });
     let (_, csv, _) = jobmeter(url, &["devices", "--csv", "--node", "n1", "--search", "PSU-3"]);
     let rows: Vec<&str> = csv.lines().collect();
     assert!(rows.len() == 2 && rows[1].starts_with("psu-3,") && rows[1].contains(",n1,"), "{csv}");
@@ -109,6 +113,72 @@ fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_
     let (code, _, _) = jobmeter(url, &["devices", "--device", "psu-3"]);
     assert_eq!(code, 0);
     assert_eq!(two.end(), 0, "{}", two.errors());
+}
+
+#[test]
+fn entries_with_errors_are_shown_with_their_lines_until_they_are_repaired() {
+    let exporter = Exporter::start();
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(files.path().join(name), text).unwrap();
+    let line = |name: &str, line: usize| format!("{}:{line}: ", files.path().join(name).display());
+    write("good", &exporter.entry("psu-1", "update_every: 500"));
+    let no_url = "- {name: amps, device_id: psu-1}\n- {name: volts, device_id: psu-2, url: 'gopher://a/b'}\n";
+    write("bad", no_url);
+    write("broken", "- {name: amps\n- 1: [\n");
+    let server = Server::start(data.path(), &[]);
+    let url = &server.url;
+    let mut running = poller("one", files.path(), url, spool.path());
+    let with_errors = [("psu-1", "alive"), ("psu-1", "failing"), ("psu-2", "failing")];
+    until("the errors", LIMIT, || is(url, with_errors));
+
+    let (code, table, notes) = jobmeter(url, &["devices", "--failing"]);
+    assert!(code == 1 && table.contains(&line("bad", 1)), "{table}");
+    assert!(table.contains(&line("bad", 2)) && !table.contains("alive"), "{table}");
+    assert!(notes.contains("poller one: ") && notes.contains(&line("broken", 2)), "{notes}");
+    let explained = |metric: &str, device: &str| {
+        let (code, _, why) = jobmeter(url, &["explain", metric, "--device", device]);
+        assert_eq!(code, 1, "{why}");
+        why
+    };
+    let why = explained("amps", "psu-1");
+    let expected = format!("psu-1: amps is not polled: {}the key `url` is missing", line("bad", 1));
+    assert!(why.contains(&expected) && why.contains(&line("broken", 2)), "{why}");
+    assert!(!why.contains("does not request"), "{why}");
+    let why = explained("volts", "psu-2");
+    assert!(why.contains(&format!("psu-2: volts is not polled: {}", line("bad", 2))), "{why}");
+    assert!(!why.contains("knows no device"), "{why}");
+    let why = explained("watts", "psu-1");
+    assert!(why.contains("does not request watts") && !why.contains(&line("bad", 1)), "{why}");
+    let has = |text: &str| {
+        let (_, metrics) = get(url, "/metrics");
+        metrics.lines().any(|one| one == text).then_some(())
+    };
+    until("the count", LIMIT, || has("jobmeter_poll_entry_errors{poller=\"one\"} 3"));
+
+    // Repaired, they are gone at once.
+    write("bad", "");
+    write("broken", "");
+    let good = || states(url).iter().all(|one| one.1 == "alive").then_some(());
+    until("no errors", LIMIT, good);
+    assert_eq!(running.end(), 0, "{}", running.errors());
+}
+
+#[test]
+fn a_poller_without_a_valid_entry_reports_the_errors() {
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    fs::write(files.path().join("all"), "- {name: amps, device_id: psu-1}\n").unwrap();
+    let server = Server::start(data.path(), &[]);
+    let mut running = poller("one", files.path(), &server.url, spool.path());
+    let is_listed = || (states(&server.url).first()?.1 == "failing").then_some(());
+    until("the device", LIMIT, is_listed);
+    let (_, body) = get(&server.url, "/api/v1/pollers");
+    let pollers: Value = serde_json::from_str(&body).unwrap();
+    let one = &pollers[0];
+    assert!(one["poller"] == "one" && one["state"] == "alive", "{body}");
+    assert_eq!((one["entry_errors"]["count"].as_u64(), pollers.get(1)), (Some(1), None), "{body}");
+    assert_eq!(running.end(), 0, "{}", running.errors());
 }
 
 #[test]

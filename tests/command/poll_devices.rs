@@ -149,8 +149,12 @@ fn users_of_snmp_version_3_and_wrong_passwords() {
         assert!(!errors.contains("pass123"), "{errors}");
     }
     // An agent is silent about a message that it cannot decrypt, or reports it.
-    let (code, _, errors) = poll(&security(0, AUTH_PASSWORD, "wrongpriv123"), &[]);
-    assert_eq!(code, 1, "{errors}");
+    for timeout in [500, 1000, 2000, 2000] {
+        let entry = security(0, AUTH_PASSWORD, "wrongpriv123");
+        let (code, _, errors) = poll(&entry.replace('}', &format!(", timeout: {timeout}}}")), &[]);
+        assert_eq!(code, 1, "{errors}");
+        assert!(errors.contains("permission lost: the agent "), "{timeout} ms: {errors}");
+    }
 }
 
 #[test]

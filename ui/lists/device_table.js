@@ -43,7 +43,7 @@ export function deviceTable(api) {
         cell: (one) => h('a', { href: deviceHash(one.device) }, one.device), order: (one) => one.device,
       },
       {
-        id: 'state', title: 'State', text: (one) => `${one.state} ${one.reason ?? ''}`,
+        id: 'state', title: 'State', class: 'prose', text: (one) => `${one.state} ${one.reason ?? ''}`,
         cell: (one) => [badge(one.state), one.reason === null ? null : h('span', { class: 'muted' }, ` ${one.reason}`)],
         order: (one) => one.state,
       },

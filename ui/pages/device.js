@@ -69,9 +69,10 @@ export class DevicePage {
     }
     this.problem.hidden = true;
     this.board.period = Math.max(0, ...found.map((one) => one.period_seconds ?? 0));
-    fill(this.state, found.map((one) => badge(one.state)));
+    const states = [...new Set(found.map((one) => one.state))];
+    fill(this.state, states.flatMap((state) => [badge(state), ' ']));
     fill(this.targets, found.map((one) => this.target(one)));
-    const { aliases } = found[0];
+    const aliases = [...new Set(found.flatMap((one) => one.aliases))];
     fill(this.feeds, aliases.length === 0 ? null : h('span', { class: 'fact' },
       h('span', { class: 'muted' }, aliases.length === 1 ? 'Feeds the node ' : 'Feeds the nodes '), nodeLinks(aliases)));
   }

@@ -72,7 +72,8 @@ export class DevicesPage {
     const rows = [...failing, ...all.filter((one) => !needsAttention(one))];
     const number = (/** @type {import('../server/api.js').DeviceInfo[]} */ of) => new Set(of.map(({ device }) => device)).size;
     const isFull = Math.max(number(failing), number(all)) >= DEVICES_MAX;
-    setText(this.count, `${isFull ? 'The first ' : ''}${number(rows)} devices that are no nodes, `
+    const what = number(rows) === 1 ? 'device that is no node' : 'devices that are no nodes';
+    setText(this.count, `${isFull ? 'The first ' : ''}${number(rows)} ${what}, `
       + `${number(failing)} of them failing or of a silent poller.`);
     this.table.update(orderDevices(rows));
   }

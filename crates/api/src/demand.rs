@@ -1,6 +1,7 @@
 //! On-demand requests to agents: setting overrides, promotions of optional metrics, flushes of bursts; and the history
 //! of such requests.
 
+use crate::EntryErrors;
 use crate::param::DEVICE;
 use crate::text::unique_keys::unique_keys;
 use schemars::JsonSchema;
@@ -311,6 +312,10 @@ pub struct PollerRequest {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub rejected: Vec<PollerRejection>,
+    /// The errors in its description files, after a change of them and while there are any at least every 30 s; absent:
+    /// unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_errors: Option<EntryErrors>,
 }
 
 impl PollerRequest {

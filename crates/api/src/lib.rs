@@ -35,9 +35,9 @@ pub use job_report::{
     Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    Device, DeviceState, FED_PROTOCOL, ForgottenPoller, Gap, Health, MetricInfo, Node,
-    POLLED_PROTOCOLS, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,
-    SettingRejection, SourceError,
+    Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller, Gap, Health,
+    MetricInfo, Node, POLLED_PROTOCOLS, Poller, PollerState, Problem, Ready, RestrictedSource,
+    Scheduler, SchedulerState, SettingRejection, SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};

@@ -1,5 +1,6 @@
 //! The server, the nodes, the devices, the catalogue and the gaps.
 
+use crate::param::DEVICE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,83 @@ pub struct Device {
     pub last_good: Option<f64>,
     /// The nodes that it feeds: values with the label `_device_alias`. Only those that the caller may see.
     pub aliases: Vec<String>,
+}
+
+/// An entry of a description file that a poller does not poll because of an error; or a file that it cannot read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EntryError {
+    /// The description file, with its path.
+    #[schemars(length(max = 300))]
+    pub file: String,
+    /// Line of the error, from 1; 0: the whole file.
+    pub line: u32,
+    /// The device, if the entry names it.
+    #[schemars(inner(regex(pattern = DEVICE)))]
+    pub device: Option<String>,
+    /// The node that the device feeds, if the entry names it.
+    #[schemars(inner(regex(pattern = DEVICE)))]
+    pub alias: Option<String>,
+    /// The metric, if the entry names it.
+    pub metric: Option<String>,
+    /// The error, for people.
+    #[schemars(length(max = 300))]
+    pub reason: String,
+}
+
+impl EntryError {
+    /// Maximum number of characters of a file's path and of a reason.
+    pub const CHARS_MAX: usize = 300;
+
+    /// `FILE:LINE: reason`.
+    pub fn text(&self) -> String {
+        let Self { file, line, reason, .. } = self;
+        match line {
+            0 => format!("{file}: {reason}"),
+            line => format!("{file}:{line}: {reason}"),
+        }
+    }
+}
+
+/// The errors in the description files of a poller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EntryErrors {
+    /// Number of errors.
+    pub count: u32,
+    /// The errors by file and line: of more than 256, the first ones.
+    #[schemars(length(max = 256))]
+    pub listed: Vec<EntryError>,
+}
+
+impl EntryErrors {
+    /// Maximum number of listed errors.
+    pub const LISTED_MAX: usize = 256;
+}
+
+/// The state of a poller or feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PollerState {
+    /// It sends, or reports its entries.
+    Alive,
+    /// It did not end, but sends nothing.
+    Silent,
+    /// It reported its end.
+    Ended,
+}
+
+/// An element of `GET /api/v1/pollers`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Poller {
+    /// Its name.
+    pub poller: String,
+    /// Its state.
+    pub state: PollerState,
+    /// Time of receipt of its latest batch; `null` if it never sent one.
+    pub last_seen: Option<f64>,
+    /// The errors in its description files, as far as the caller may see them: all, or those of visible devices.
+    pub entry_errors: EntryErrors,
 }
 
 /// Answer to `DELETE /api/v1/pollers/{poller}`: the removed poller or feed.

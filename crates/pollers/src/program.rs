@@ -2,7 +2,8 @@
 
 use crate::PROGRAM;
 use crate::descriptions::{
-    Directory, Load, Pins, Severity, manual, pins_file, read_directory, summary,
+    Directory, Load, Pins, Severity, catalogue_conflicts, manual, pins_file, read_directory,
+    summary,
 };
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
 use crate::polling::{pin, poll_once};
@@ -291,7 +292,9 @@ fn print_manual(protocol: &str) -> io::Result<bool> {
 
 /// Prints the errors of a folder, and its requests. Returns whether there are no errors.
 fn check(dir: &Path, json: bool) -> io::Result<bool> {
-    let directory = read(dir)?;
+    let mut directory = read(dir)?;
+    directory.findings.extend(catalogue_conflicts(&directory.descriptions));
+    directory.sort_findings();
     let is_good = !directory.has_errors();
     if json {
         writeln!(io::stdout().lock(), "{}", as_json(&directory))?;

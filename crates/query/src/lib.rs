@@ -29,6 +29,7 @@ pub use common::error::QueryError;
 pub use common::time::parse_time;
 pub use engine::access_filter::NodeAccess;
 pub use engine::concurrency_limit::{ConcurrencyLimit, NoPermit, Permit};
+pub use engine::entry_errors::EntryErrors;
 pub use engine::query_engine::{
     Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
 };

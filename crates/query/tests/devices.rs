@@ -313,6 +313,22 @@ fn a_series_with_samples_in_a_gap_of_a_protocol_is_of_another_target() {
 }
 
 #[test]
+fn a_device_that_its_poller_does_not_poll_any_more_has_ended() {
+    let lab = lab();
+    let (metric, unit) = ("poll_period_seconds", Unit::Seconds);
+    let labels = [("protocol", "snmp"), ("target", "snmp://sw-1:161")];
+    let (labels, samples) = (&labels[..], &[(7151.0, 0.0)][..]);
+    let ended = TestSeries { device: "sw-1", metric, unit, labels, samples, ..Default::default() };
+    lab.put_from(GROUP, 7200.0, &[ended]);
+    let list = |second| list(&lab, &DeviceFilter::default(), &of(Reader::Everything, second));
+    let why = "its poller does not poll it any more: its entries are removed, or not promoted";
+    assert_eq!(states(&list(7200.0))[3], ("sw-1", "ended", why));
+    // It is described again.
+    polls(&lab, (GROUP, 7201.0), "sw-1", 7201.0, None);
+    assert_eq!(states(&list(7202.0))[3], ("sw-1", "alive", ""));
+}
+
+#[test]
 fn a_poller_that_is_down_hides_nothing_of_a_nodes_agent() {
     let lab = lab();
     value(&lab, GROUP, "n1", None);

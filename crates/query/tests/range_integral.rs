@@ -228,3 +228,37 @@ fn an_explanation_has_the_gaps_of_the_run_and_the_distance_of_the_latest_samples
     found.sort_by_key(|one| one.0);
     assert_eq!(found, [(None, 3, Some(5.0)), (Some(7), 1, Some(5.0))]);
 }
+
+#[test]
+fn a_gap_in_which_a_series_misses_no_sample_is_none_of_it() {
+    let lab = Lab::new();
+    let slow: Vec<(f64, f64)> = (0..12).map(|n| (60.0 * f64::from(n), 1.0)).collect();
+    let fast = (0..132).map(|n| (5.0 * f64::from(n), 1.0));
+    let fast: Vec<(f64, f64)> = fast.filter(|(at, _)| !(372.0..398.0).contains(at)).collect();
+    let series =
+        |metric, samples| TestSeries { device: "pdu-1", metric, samples, ..TestSeries::default() };
+    let origin = "poller-one/group-0";
+    lab.put_from(origin, 7200.0, &[series("slow", &slow[..]), series("fast", &fast)]);
+    lab.put_gap_from(Gap {
+        origin: Origin::new(origin).unwrap(),
+        device: device("pdu-1"),
+        source: "snmp".into(),
+        from: at(370.0),
+        to: at(400.0),
+        cause: Cause::SourceTimeout,
+        detail: "".into(),
+    });
+    let engine = lab.engine(Settings::default());
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let gaps = |metrics: &[&str]| {
+        let metrics = Some(metrics.iter().map(|metric| (*metric).into()).collect());
+        let select = Selector { metrics, ..Selector::default() };
+        let span = (at(0.0), at(720.0));
+        let explained = engine.explain(&select, span, &context).unwrap();
+        let steps = [0, 10].map(|step| range(&engine, select.clone(), step, span).gaps.len());
+        (explained.iter().map(|one| one.gaps_count).collect::<Vec<_>>(), steps)
+    };
+    assert_eq!(gaps(&["slow"]), (vec![0], [0; 2]));
+    assert_eq!(gaps(&["fast"]), (vec![1], [1; 2]));
+    assert_eq!(gaps(&["fast", "slow"]), (vec![1, 0], [1; 2]));
+}

@@ -197,6 +197,21 @@ fn a_wrong_password_user_or_sensor_is_named_and_costs_no_other_sensor() {
 }
 
 #[test]
+fn sessions_of_one_bmc_read_its_records_one_after_the_other() {
+    let spare = (10..60).map(|number| (number, "Spare", 0x02, 4, 60, -3, 200));
+    let sensors: Vec<Sensor> = SENSORS.into_iter().chain(spare).collect();
+    let bmc = Bmc::with(&sensors);
+    let paths = ["FAN1", "FAN1?cipher=3", "FAN1?privilege=user", "FAN1?privilege=operator"];
+    let name = |path: &str| path.replace(['?', '='], "_");
+    let text: String = paths.iter().map(|path| bmc.entry(USER, path, &name(path))).collect();
+    let (code, values, errors) = poll(&text, &[]);
+    assert_eq!((code, &*errors), (0, ""));
+    for path in paths {
+        assert_eq!(values[&key(&name(path), "bmc1", "{}")], 5000.0, "{path}");
+    }
+}
+
+#[test]
 fn a_bmc_with_cipher_suite_17_and_dcmi() {
     let mut command = Command::new(repository().join("target/python/bin/python"));
     command.arg("-B").arg(repository().join("tests/command/devices/ipmi_bmc.py"));

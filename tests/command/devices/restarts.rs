@@ -2,7 +2,7 @@
 
 use crate::command::device_states::states;
 use crate::command::devices::ipmi::{Bmc, USER};
-use crate::command::poll_devices::{last, poller, rows};
+use crate::command::poll_devices::{Exporter, last, poller, rows};
 use crate::common::programs::{Running, Server, until};
 use crate::common::up::jobmeter;
 use crate::repository::layers::repository;
@@ -117,4 +117,34 @@ fn devices_that_die_and_return_have_their_values_gaps_and_states() {
     assert_eq!(running.end(), 0, "{}", running.errors());
     meter.kill();
     second.kill();
+}
+
+#[test]
+fn a_device_that_is_described_while_the_poller_is_down_has_no_gap_of_that_time() {
+    let exporters = [Exporter::start(), Exporter::start()];
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let write = |exporter: &Exporter, device: &str| {
+        let entry = exporter.entry(device, "update_every: 500");
+        fs::write(files.path().join(device), entry).unwrap();
+    };
+    write(&exporters[0], "psu-1");
+    let server = Server::start(data.path(), &[]);
+    let url = &server.url;
+    let mut running = poller("one", files.path(), url, spool.path());
+    let has = |device: &str| last(url, device, "prom_power_watt").map(drop);
+    until("values of the first", LIMIT, || has("psu-1"));
+    assert_eq!(running.end(), 0, "{}", running.errors());
+
+    write(&exporters[1], "psu-2");
+    std::thread::sleep(Duration::from_secs(2));
+    let mut running = poller("one", files.path(), url, spool.path());
+    until("values of both", LIMIT, || has("psu-2"));
+    let gaps = |device: &str| {
+        let down = "SELECT count(*) AS gaps FROM gaps WHERE cause = 'poller down' AND device_id";
+        rows(url, &format!("{down} = '{device}'"))[0]["gaps"].as_i64().unwrap()
+    };
+    until("the gap of the first", LIMIT, || (gaps("psu-1") == 1).then_some(()));
+    assert_eq!(gaps("psu-2"), 0);
+    assert_eq!(running.end(), 0, "{}", running.errors());
 }

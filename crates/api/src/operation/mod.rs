@@ -10,9 +10,9 @@ use crate::param::Param;
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
     Disagreement, End, Ended, Explanation, FlushNow, ForgottenPoller, Gap, Health, Job, JobReport,
-    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions,
-    PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo,
-    Set, SetChange, SqlQuery, Token,
+    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Poller,
+    PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered,
+    Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use params::{
     AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_METRICS, JOB, JOBS, LABELS, LISTED_DEVICES,
@@ -174,6 +174,10 @@ operations! {
     /// targets has an element for each.
     Devices Get "/api/v1/devices" {
         params: LISTED_DEVICES, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Device>>()),
+    }
+    /// Pollers and feeds that sent a batch within 7 days, by name, with the errors in their description files.
+    Pollers Get "/api/v1/pollers" {
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Poller>>()),
     }
     /// Removes the devices of an ended or silent poller or feed from the list until it sends again; for administrators.
     /// Their samples remain until retention deletes them.

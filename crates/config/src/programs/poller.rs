@@ -16,8 +16,9 @@ settings! {
         /// File with the certificates that `jobmeter poll --pin` pinned.
         "pins" pins: Option<PathBuf> = "" or "/var/lib/jobmeter/poller-pins as root, else in the XDG state folder",
             Kind::Text("FILE");
-        /// Most devices that it asks at the same time.
-        "exchanges_max" exchanges_max: u64 = "256", Kind::Number { min: 1, max: 65_536 };
+        /// Most devices that it asks at the same time. A quarter of it is for those that did not answer their latest
+        /// request, and only for them.
+        "exchanges_max" exchanges_max: u64 = "512", Kind::Number { min: 1, max: 65_536 };
         /// Most exchanges with services of one host at the same time.
         "host_exchanges_max" host_exchanges_max: u64 = "8", Kind::Number { min: 1, max: 65_536 };
     }

@@ -32,10 +32,14 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     let devices: Vec<api::Device> = client.get("/api/v1/devices?limit=10000").unwrap_or_default();
     let is_polled = |one: &Promoted| is_polled(&devices, &one.nodes);
     if names.is_empty() && promoted.iter().any(is_polled) {
-        note(&format!(
-            "`{}` matches no metric that has samples; the poller reads its optional entries with such names, if it has any",
-            first.metric
-        ))?;
+        // Exposed metrics have names of their own, so an entry of an exporter is in no catalogue.
+        if !begins_one(&first.metric, catalogue.iter().map(|metric| &*metric.name)) {
+            note(&format!(
+                "no metric that has samples begins with a match of `{}`; the poller reads its optional entries with such \
+                 names, if it has any",
+                first.metric
+            ))?;
+        }
     } else if names.is_empty() {
         lines.push(format!(
             "{}, and promotes nothing yet: `{}` matches no known metric; write a regular \
@@ -71,6 +75,12 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
         }
     }
     Ok(lines)
+}
+
+/// Whether a name begins with a match, as pollers match the names of their entries.
+fn begins_one<'a>(expression: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
+    config::bounded_regex(&format!("^(?:{expression})"))
+        .is_ok_and(|start| names.any(|name| start.is_match(name)))
 }
 
 /// Whether a poller reads a device of the list, or one that feeds a node of it.

@@ -17,10 +17,16 @@ const NOT_WELL: u8 = 1;
 const LISTED: usize = 1000;
 /// Path of the list.
 const DEVICES: &str = "/api/v1/devices";
+/// Path of the list of pollers.
+const POLLERS: &str = "/api/v1/pollers";
 /// Shortest time for which a rejection of samples counts as the present state.
 const REJECTED_SECONDS: f64 = 600.0;
 /// A metric of each port of a wattmeter.
 const METER_SAMPLES: &str = "wattmetre_samples_total";
+/// Maximum errors without a device, per poller.
+const ERRORS_SHOWN: usize = 5;
+/// Part of a period by which the distance of samples may differ from it.
+const SAME_PERIOD: f64 = 0.01;
 /// Maximum nodes of a device in a row.
 const NODES_SHOWN: usize = 4;
 
@@ -98,10 +104,27 @@ pub(crate) fn devices(client: &Client, args: &DevicesArgs) -> anyhow::Result<Exi
     if devices.is_empty() {
         name_suggestions::names(client, device, None)?.iter().try_for_each(|line| note(line))?;
     }
+    unread_files(client)?;
     if let Some(last) = next {
         note(&format!("there may be more devices; raise --limit, or add --after {last}"))?;
     }
     Ok(code)
+}
+
+/// Notes the errors in description files that belong to no device.
+fn unread_files(client: &Client) -> anyhow::Result<()> {
+    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
+    for poller in &pollers {
+        let errors = poller.entry_errors.listed.iter().filter(|error| error.device.is_none());
+        for error in errors.clone().take(ERRORS_SHOWN) {
+            note(&format!("poller {}: {}", poller.poller, entry_error(error)))?;
+        }
+        let more = errors.count().saturating_sub(ERRORS_SHOWN);
+        if more > 0 {
+            note(&format!("poller {}: {more} more errors in its files", poller.poller))?;
+        }
+    }
+    Ok(())
 }
 
 /// `jobmeter devices --forget-poller`.
@@ -183,13 +206,25 @@ pub(crate) fn count_line(client: &Client) -> Option<String> {
     (all > 0).then(|| format!("{all} {devices} besides the nodes, {state}: jobmeter devices"))
 }
 
-/// The lines of an explanation about the polls of a device.
-pub(crate) fn poll_lines(polls: &[api::Device], now: f64) -> Vec<(&'static str, String)> {
+/// The lines of an explanation about the polls of a device. `observed` is the usual distance of the latest samples of the
+/// series.
+pub(crate) fn poll_lines(
+    polls: &[api::Device],
+    observed: Option<f64>,
+    now: f64,
+) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for poll in polls {
         let poller = poll.poller.as_deref().unwrap_or("unknown");
         let every = poll.period_seconds.map_or_else(String::new, |period| {
-            format!(", requested every {}", show::seconds(period))
+            // Another entry of the device may have this period, the shortest one. Instants are those of the period's start.
+            let is_of_series =
+                observed.is_some_and(|observed| (observed - period).abs() <= period * SAME_PERIOD);
+            let what = match is_of_series {
+                true => "requested every",
+                false => "the shortest period of the device is",
+            };
+            format!(", {what} {}", show::seconds(period))
         });
         let source = match is_fed(poll) {
             true => format!("a wattmeter, read by the feed {poller}"),
@@ -231,8 +266,15 @@ pub(crate) fn why_not(
     let parameters = [("device", Some(devices.to_owned()))];
     // A server of an earlier version has no list of devices.
     let found: Vec<api::Device> = client.get(&path(DEVICES, &parameters)).unwrap_or_default();
-    let mut lines = Vec::new();
-    for poll in found.iter().filter(|one| one.state != api::DeviceState::Unpolled) {
+    let errors = entry_errors(client, (Some(devices), metric));
+    let mut lines: Vec<String> = errors.iter().map(entry_error).collect();
+    let has_error = |device: &str| {
+        errors.iter().any(|error| error.device.as_deref() == Some(device) && error.metric.is_some())
+    };
+    let is_polled = |one: &&api::Device| {
+        one.state != api::DeviceState::Unpolled && one.protocol.is_some() && !has_error(&one.device)
+    };
+    for poll in found.iter().filter(is_polled) {
         let device = &poll.device;
         if poll.state != api::DeviceState::Alive {
             lines.push(format!("{device}: {}", state(poll, now)));
@@ -252,6 +294,37 @@ pub(crate) fn why_not(
         }
     }
     Ok(lines)
+}
+
+/// What pollers do not request of devices because of errors in their description files, of the metrics in a list:
+/// entries that name them, or that do not name what they are of.
+pub(crate) fn entry_errors(
+    client: &Client,
+    (devices, metrics): (Option<&str>, &str),
+) -> Vec<api::EntryError> {
+    // A server of an earlier version has no list of pollers.
+    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
+    let has = |list: &str, name: &str| name_suggestions::words(Some(list)).any(|one| one == name);
+    let is_of = |error: &api::EntryError| {
+        let device = error.device.as_deref();
+        let of_device = devices.zip(device).is_none_or(|(devices, device)| has(devices, device));
+        of_device && error.metric.as_deref().is_none_or(|metric| has(metrics, metric))
+    };
+    let errors = pollers.into_iter().flat_map(|poller| poller.entry_errors.listed);
+    errors.filter(is_of).collect()
+}
+
+/// What an error in a description file costs.
+pub(crate) fn entry_error(error: &api::EntryError) -> String {
+    let what = match (&error.device, &error.metric) {
+        (Some(device), Some(metric)) => format!("{device}: {metric} is not polled"),
+        (Some(device), None) => format!("{device}: an entry without a valid name is not polled"),
+        (None, Some(metric)) => {
+            format!("an entry of {metric} without a valid device is not polled")
+        }
+        (None, None) => "entries are not read, or only their last valid version is".to_owned(),
+    };
+    format!("{what}: {}", error.text())
 }
 
 /// A device of which only the name is known.
@@ -334,8 +407,7 @@ fn no_value(poll: &api::Device, gaps: &[api::Gap], (metric, now): (&str, f64)) -
         ),
         None => format!(
             "{device}: {} answers, but the poller {poller} does not request {metric}: no entry of its \
-             description files names it, the entry has an error (`jobmeter check DIR` there prints the line), or \
-             it is optional and not promoted",
+             description files names it, or it is optional and not promoted",
             address(poll)
         ),
     }
@@ -374,10 +446,11 @@ mod tests {
 
     #[test]
     fn an_explanation_has_the_request_and_the_state() {
-        let text = |state, reason| {
-            let lines = poll_lines(&[device(state, reason)], 160.0);
+        let lines = |state, reason, observed| {
+            let lines = poll_lines(&[device(state, reason)], observed, 160.0);
             lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
         };
+        let text = |state, reason| lines(state, reason, Some(5.0));
         let source = "snmp://pdu-1:161, read by the poller one, requested every 5.000 s";
         assert_eq!(text(api::DeviceState::Alive, None), [source, "alive"]);
         let port = api::Device {
@@ -385,12 +458,18 @@ mod tests {
             address: None,
             ..device(api::DeviceState::Ended, Some("the feed has ended"))
         };
-        let lines: Vec<String> = poll_lines(&[port], 160.0).into_iter().map(|one| one.1).collect();
+        let of_port: Vec<String> =
+            poll_lines(&[port], None, 160.0).into_iter().map(|one| one.1).collect();
         let ended = "ended: the feed has ended; last good value 1 min 0 s ago";
-        assert_eq!(lines, ["a wattmeter, read by the feed one", ended]);
+        assert_eq!(of_port, ["a wattmeter, read by the feed one", ended]);
         let silent = "unknown: the poller is silent; last good value 1 min 0 s ago";
         let unknown = api::DeviceState::Unknown;
         assert_eq!(text(unknown, Some("the poller is silent")), [source, silent]);
+        // The period of another entry of the device.
+        let other = "snmp://pdu-1:161, read by the poller one, the shortest period of the device is 5.000 s";
+        for observed in [Some(60.0), Some(5.2), None] {
+            assert_eq!(lines(api::DeviceState::Alive, None, observed), [other, "alive"]);
+        }
     }
 
     #[test]

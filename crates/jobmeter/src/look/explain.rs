@@ -153,6 +153,10 @@ fn write_all(
         false => Vec::new(),
     };
     let unfit = explain_missing::not_done(client, explained);
+    let errors = match explained.iter().any(|one| !one.polls.is_empty()) {
+        true => entry_errors_of(client, explained),
+        false => Vec::new(),
+    };
     for (place, one) in explained.iter().enumerate() {
         if place > 0 {
             writeln!(out)?;
@@ -163,6 +167,13 @@ fn write_all(
         }
         if let Some(Some(why)) = unread.get(place) {
             writeln!(out, "  {:<9}not read: {why}", "now")?;
+        }
+        let is_of = |error: &&api::EntryError| {
+            error.device.as_ref() == Some(&one.series.device)
+                && error.metric.as_ref() == Some(&one.series.metric)
+        };
+        for error in errors.iter().filter(is_of) {
+            writeln!(out, "  {:<9}{}", "entry", error.text())?;
         }
         for line in unfit.get(place).into_iter().flatten() {
             writeln!(out, "  {:<9}{line}", "change")?;
@@ -176,6 +187,12 @@ fn write_all(
         )?;
     }
     Ok(())
+}
+
+/// The errors in entries of the metrics of these series.
+fn entry_errors_of(client: &Client, explained: &[api::Explanation]) -> Vec<api::EntryError> {
+    let metrics: Vec<&str> = explained.iter().map(|one| &*one.series.metric).collect();
+    devices::entry_errors(client, (None, &metrics.join(",")))
 }
 
 /// Explains requested names without series: all of them, or some names in a list.
@@ -297,7 +314,7 @@ fn write(
         line("job", format!("{cluster}:{job}"))?;
     }
     let ago = |at: f64| format!("{} ago", show::seconds((now - at).max(0.0)));
-    devices::poll_lines(&one.polls, now)
+    devices::poll_lines(&one.polls, one.period_seconds, now)
         .into_iter()
         .try_for_each(|(what, text)| line(what, text))?;
     if one.polls.is_empty() {

@@ -24,11 +24,6 @@ pub(crate) fn one_job(job: Option<&str>) -> anyhow::Result<Option<String>> {
     Ok(Some(job.to_owned()))
 }
 
-/// Rejects a source that agents of this version do not have.
-pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
-    check_among(name, &agent::sources().map(|spec| spec.name).collect::<Vec<_>>())
-}
-
 /// Rejects a source that neither agents nor pollers of this version have.
 pub(crate) fn check_source_or_protocol(name: &str) -> anyhow::Result<()> {
     if name == config::FED_SOURCE {
@@ -54,7 +49,8 @@ pub(crate) fn check_may_flush(name: &str) -> anyhow::Result<()> {
             config::FED_SOURCE
         );
     }
-    check_source(name)?;
+    let names = agent::sources().map(|spec| spec.name).chain(config::POLLED_SOURCES);
+    check_among(name, &names.chain([config::FED_SOURCE]).collect::<Vec<_>>())?;
     check_may_burst("--source", name)
 }
 
@@ -112,7 +108,7 @@ mod tests {
         let read: Vec<&str> = agent::sources().map(|spec| spec.name).collect();
         let both = config::POLLED_SOURCES.into_iter().filter(|name| read.contains(name));
         assert_eq!(both.collect::<Vec<_>>(), config::POLLED_AND_READ_SOURCES);
-        assert!(check_source_or_protocol("snmp").is_ok() && check_source("snmp").is_err());
+        assert!(check_source_or_protocol("snmp").is_ok() && !read.contains(&"snmp"));
     }
 
     #[test]
@@ -126,7 +122,13 @@ mod tests {
         assert!(fed.contains("jobmeter promote wattmetre_power_watt"), "{fed}");
         let polled = of(check_may_flush("snmp"));
         assert!(polled.contains("nothing to flush") && polled.contains("wattmetre"), "{polled}");
-        assert!(check_may_flush("cpu").is_ok() && check_may_flush("SNMP").is_err());
+        assert!(check_may_flush("cpu").is_ok());
+        for (name, near) in
+            [("SNMP", "snmp"), ("snpm", "snmp"), ("Wattmetre", "wattmetre"), ("cpuu", "cpu")]
+        {
+            let unknown = of(check_may_flush(name));
+            assert!(unknown.contains(&format!("did you mean `{near}`?")), "{unknown}");
+        }
     }
 
     #[test]

@@ -219,23 +219,29 @@ const FEEDER: &str = r#"[{"device":"bmc-1","poller":"lab","protocol":"ipmi","add
 
 #[test]
 fn a_promotion_of_no_known_entry_of_a_poller_has_a_note() {
-    let url = serve_with(|request| {
-        let body = match &*request.line {
-            line if line.contains("/promotions") => {
-                r#"[{"id":1,"metric":"nothing_","nodes":"sn","job":null,"created":1.0,"created_by":"","until":2.0,
-                    "origin":"","error":null}]"#
-            }
-            line if line.contains("/devices") => FEEDER,
-            line if line.contains("/catalogue") || line.contains("/nodes") => "[]",
-            _ => HEALTH,
-        };
-        ("200 OK", body.to_owned())
-    });
-    let (code, _, error) = jobmeter(&url, &["promote", "nothing_", "--nodes", "sn"]);
-    assert!(
-        code == 0 && error.contains("`nothing_` matches no metric that has samples"),
-        "{error}"
-    );
+    let promote = |metric: &'static str| {
+        let url = serve_with(move |request| {
+            let body = match &*request.line {
+                line if line.contains("/promotions") => {
+                    r#"[{"id":1,"metric":"METRIC","nodes":"sn","job":null,"created":1.0,"created_by":"","until":2.0,
+                        "origin":"","error":null}]"#
+                }
+                line if line.contains("/devices") => FEEDER,
+                line if line.contains("/catalogue") => {
+                    r#"[{"name":"pdu_outlet_power_watt","unit":"watts","kind":"gauge","help":""}]"#
+                }
+                line if line.contains("/nodes") => "[]",
+                _ => HEALTH,
+            };
+            ("200 OK", body.replace("METRIC", metric))
+        });
+        let (code, _, error) = jobmeter(&url, &["promote", metric, "--nodes", "sn"]);
+        assert_eq!(code, 0, "{error}");
+        error
+    };
+    let error = promote("nothing_");
+    assert!(error.contains("no metric that has samples begins with a match"), "{error}");
+    assert_eq!(promote("pdu_outlet"), "", "the beginning of a name");
 }
 
 #[test]

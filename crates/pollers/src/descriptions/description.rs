@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The label with the node that a device feeds.
+pub(crate) const ALIAS: &str = "_device_alias";
+
 /// What is requested: one or more metrics of one device.
 #[derive(Clone, Debug)]
 pub struct Description {
@@ -75,7 +78,7 @@ impl Rare {
 impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
-        self.labels.get("_device_alias")
+        self.labels.get(ALIAS)
     }
 
     /// What most entries do not have.
@@ -190,6 +193,14 @@ pub struct Target {
     pub password: Option<Secret>,
     /// Parameters of the sessions beside these, if the URL has them: keys, algorithms, the context, the privilege.
     pub session: Option<Secret>,
+}
+
+impl Target {
+    /// Whether another target is the same service, perhaps with another user or session.
+    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
+        (self.protocol, self.is_tls, &self.host, self.port)
+            == (other.protocol, other.is_tls, &other.host, other.port)
+    }
 }
 
 /// The target as in a URL, without its secrets.

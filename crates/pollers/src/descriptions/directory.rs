@@ -3,6 +3,7 @@
 use super::description::Description;
 use super::keys::read_entry;
 use crate::yaml::{Value, load};
+use model::DeviceId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -56,6 +57,19 @@ pub struct Finding {
     pub severity: Severity,
     /// The problem.
     pub what: String,
+    /// What its entry names.
+    pub names: EntryNames,
+}
+
+/// What an entry names, as far as it can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryNames {
+    /// The metric.
+    pub metric: Option<String>,
+    /// The device.
+    pub device: Option<DeviceId>,
+    /// The node that the device feeds.
+    pub alias: Option<DeviceId>,
 }
 
 /// Whether a finding stops something.
@@ -140,24 +154,15 @@ pub fn read_file(file: &Path, directory: &mut Directory) {
     match config::read_small(file, FILE_BYTES_MAX).and_then(config::as_text) {
         Ok(text) => read_text(&path, &text, directory),
         Err(why) => {
-            let (severity, what) = (Severity::Error, why.to_string());
             directory.unread.push(Arc::clone(&path));
-            directory.findings.push(Finding { file: path, line: 0, severity, what });
+            directory.findings.push(finding(&path, (0, why.to_string()), &EntryNames::default()));
         }
     }
 }
 
 /// Reads the entries of a file's text.
 pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
-    let error = |line, what: String| Finding {
-        file: Arc::clone(path),
-        line,
-        severity: Severity::Error,
-        what: match what.char_indices().nth(WHAT_CHARS_MAX) {
-            Some((at, _)) => format!("{}…", what.get(..at).unwrap_or_default()),
-            None => what,
-        },
-    };
+    let error = |line, what: String| finding(path, (line, what), &EntryNames::default());
     let document = match load(text) {
         Ok(document) => document,
         Err(why) => {
@@ -185,12 +190,22 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
         directory.descriptions.extend(read.description);
         directory.findings.extend(read.notices.into_iter().map(|notice| Finding {
             severity: if notice.is_error { Severity::Error } else { Severity::Warning },
-            ..error(notice.line, notice.what)
+            ..finding(path, (notice.line, notice.what), &read.names)
         }));
     }
     if is_rejected {
         directory.rejected_by_kwollect.push(path.to_path_buf());
     }
+}
+
+/// An error.
+fn finding(file: &Arc<Path>, (line, what): (usize, String), names: &EntryNames) -> Finding {
+    let what = match what.char_indices().nth(WHAT_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", what.get(..at).unwrap_or_default()),
+        None => what,
+    };
+    let (file, names) = (Arc::clone(file), names.clone());
+    Finding { file, line, severity: Severity::Error, what, names }
 }
 
 /// Warnings of entries that store the same series, whose samples would alternate, and of contradicting meanings.
@@ -206,7 +221,8 @@ pub(crate) fn duplicates<'a>(all: impl Iterator<Item = &'a Description>) -> Vec<
         let mut warn = |first: &Description, what: String| {
             let what = format!("{what} {}:{}", first.file.display(), first.line);
             let (file, line) = (Arc::clone(&description.file), description.line);
-            found.push(Finding { file, line, severity: Severity::Warning, what });
+            let names = EntryNames::default();
+            found.push(Finding { file, line, severity: Severity::Warning, what, names });
         };
         let shown = name.escape_debug();
         match known.entry((device.as_str(), name, description.labels.as_str())) {

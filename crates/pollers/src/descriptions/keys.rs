@@ -1,7 +1,8 @@
 //! The keys of an entry, their types, and the entry made of them.
 
 use super::credentials;
-use super::description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
+use super::description::{ALIAS, DeclaredMeaning, Description, Rare, Target, TlsVerification};
+use super::directory::EntryNames;
 use super::key_list::KEYS;
 use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
@@ -36,6 +37,8 @@ pub(super) struct Notice {
 pub(super) struct ReadEntry {
     pub(super) description: Option<Description>,
     pub(super) notices: Vec<Notice>,
+    /// What the entry names.
+    pub(super) names: EntryNames,
     /// Whether Kwollect 1.3.1 rejects the whole file because of this entry's keys.
     pub(super) is_rejected_by_kwollect: bool,
 }
@@ -45,7 +48,8 @@ pub(super) fn read_entry(file: &Arc<Path>, node: &Node) -> ReadEntry {
     let Value::Map(entries) = &node.value else {
         let what = format!("an entry is a map of keys, not {}", node.value.kind());
         let notices = vec![Notice { line: node.line, is_error: true, what }];
-        return ReadEntry { description: None, notices, is_rejected_by_kwollect: false };
+        let (names, is_rejected_by_kwollect) = (EntryNames::default(), false);
+        return ReadEntry { description: None, notices, names, is_rejected_by_kwollect };
     };
     let mut keys = Keys { line: node.line, values: BTreeMap::new(), notices: Vec::new() };
     for (key, value) in entries {
@@ -57,6 +61,7 @@ pub(super) fn read_entry(file: &Arc<Path>, node: &Node) -> ReadEntry {
     let has_errors = keys.notices.iter().any(|notice| notice.is_error);
     ReadEntry {
         description: description.filter(|_| !has_errors),
+        names: keys.names(),
         notices: keys.notices,
         is_rejected_by_kwollect,
     }
@@ -88,6 +93,18 @@ impl<'a> Keys<'a> {
                     format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default());
                 self.notices.push(Notice { line: key.line, is_error: false, what });
             }
+        }
+    }
+
+    /// What the entry names, whatever else is wrong with it.
+    fn names(&self) -> EntryNames {
+        let value = |key: &str| self.values.get(key).map(|node| &node.value);
+        let alias = value("labels").and_then(|value| labels(value).ok());
+        let alias = alias.and_then(|labels| labels.get(ALIAS));
+        EntryNames {
+            metric: value("name").and_then(|value| metric_name(value).ok()),
+            device: value("device_id").and_then(|value| device(value).ok()),
+            alias: alias.and_then(|name| DeviceId::new(&name).ok()),
         }
     }
 
@@ -130,9 +147,7 @@ impl<'a> Keys<'a> {
 
     fn description(&mut self, file: &Arc<Path>) -> Option<Description> {
         let name = self.mandatory("name", metric_name);
-        let device = self.mandatory("device_id", |value| {
-            DeviceId::new(text(value)?).map_err(|error| error.to_string())
-        });
+        let device = self.mandatory("device_id", device);
         let credential = self.get("credential", credential);
         let url = self.mandatory("url", |value| url(text(value)?, credential.as_deref()));
         let period = self.get("update_every", duration).unwrap_or(PERIOD_DEFAULT);
@@ -205,6 +220,10 @@ fn text(value: &Value) -> Result<&str, String> {
         Value::Text(text) => Ok(text),
         other => Err(format!("a text is expected, not {}; quote it", other.kind())),
     }
+}
+
+fn device(value: &Value) -> Result<DeviceId, String> {
+    DeviceId::new(text(value)?).map_err(|error| error.to_string())
 }
 
 fn metric_name(value: &Value) -> Result<String, String> {

@@ -7,11 +7,13 @@
 //! - `manual`: the manual of a protocol, and the reference of the files
 //! - `pins`: pinned certificates
 //! - `directory`: all files of a folder, with their errors
+//! - `catalogue_conflicts`: entries that contradict the metrics of agents
 //! - `summary`: what `jobmeter check DIR` prints
 //!
 //! Each protocol reads its own URLs ([`crate::protocols`]). The grammar is Kwollect 1.3.1's, with further keys and
 //! schemes (docs/decisions/0036-description-files.md).
 
+mod catalogue_conflicts;
 mod credentials;
 mod description;
 mod directory;
@@ -22,11 +24,13 @@ mod manual;
 mod pins;
 mod summary;
 
+pub use catalogue_conflicts::catalogue_conflicts;
+pub(crate) use description::ALIAS;
 pub use description::{DeclaredMeaning, Description, Rare, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
 pub use directory::{
-    Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
+    Directory, EntryNames, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
 pub(crate) use directory::{duplicates, list_directory, read_files};
 pub use expressions::{Expression, Expressions};

@@ -81,7 +81,7 @@ async fn exchange(
     let warnings = exchange.warnings.iter().map(|warning| format!("{target}: {warning}"));
     let mut problems: Vec<String> = warnings.collect();
     problems.extend(failures(target, &due, &exchange.failures));
-    let is_good = exchange.failures.is_empty() && exchange.bad_lines.is_empty();
+    let is_good = exchange.failures.is_empty() && exchange.other_errors.is_empty();
     Exchanged { readings: exchange.readings, problems, is_good }
 }
 

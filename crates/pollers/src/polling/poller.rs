@@ -7,11 +7,13 @@ use super::{document, exporter, ipmi, modbus};
 use crate::descriptions::{Description, Target};
 use crate::protocols::Protocol;
 use model::{DeviceId, Labels, Timestamp};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// What an exchange is while it runs.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -32,18 +34,59 @@ pub(crate) trait Poller: Send {
     }
 }
 
+/// Requests to the services of one host at the same time, without a setting.
+const HOST_EXCHANGES_MAX: u64 = 8;
+
 /// What the pollers of all targets share.
-#[derive(Default)]
 pub(crate) struct Common {
     snmp: Arc<SnmpTransport>,
     /// Empty for a poller that stores nothing.
     pub(crate) sdr_cache: SdrCache,
+    /// The exchanges with each host.
+    pub(crate) hosts: HostLimits,
+    /// The readings of all records of a BMC: one that begins ends another one.
+    record_readings: HostLimits,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self::new(SdrCache::default(), HOST_EXCHANGES_MAX)
+    }
 }
 
 impl Common {
     /// Of a poller that stores the records of BMCs' sensors.
-    pub(crate) fn new(sdr_cache: SdrCache) -> Self {
-        Self { sdr_cache, ..Self::default() }
+    pub(crate) fn new(sdr_cache: SdrCache, host_exchanges_max: u64) -> Self {
+        Self {
+            snmp: Arc::default(),
+            sdr_cache,
+            hosts: HostLimits::new(host_exchanges_max),
+            record_readings: HostLimits::new(1),
+        }
+    }
+}
+
+/// A limit of each host, for all its targets together.
+pub(crate) struct HostLimits {
+    most: usize,
+    hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl HostLimits {
+    fn new(most: u64) -> Self {
+        let most = usize::try_from(most).unwrap_or(Semaphore::MAX_PERMITS);
+        Self { most: most.min(Semaphore::MAX_PERMITS), hosts: Mutex::default() }
+    }
+
+    /// The limit of a host. It is never closed.
+    pub(crate) fn of(&self, name: &str) -> Arc<Semaphore> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        // Hosts that no target uses any more.
+        if !hosts.contains_key(name) {
+            hosts.retain(|_, host| Arc::strong_count(host) > 1);
+        }
+        let new = || Arc::new(Semaphore::new(self.most));
+        Arc::clone(hosts.entry(name.to_owned()).or_insert_with(new))
     }
 }
 
@@ -51,9 +94,16 @@ impl Common {
 pub(crate) fn open(target: &Arc<Target>, common: &Common) -> Box<dyn Poller> {
     match target.protocol {
         Protocol::Snmp => Box::new(Snmp::new(target, &common.snmp)),
-        Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target, &common.sdr_cache)),
+        Protocol::Ipmi => {
+            let bmc = format!("{}\n{}", target.host, target.port);
+            let readings = common.record_readings.of(&bmc);
+            Box::new(ipmi::Ipmi::new(target, &common.sdr_cache, readings))
+        }
         Protocol::Prometheus => Box::new(exporter::Exporter::new(target)),
-        Protocol::Json => Box::new(document::Documents::new(target)),
+        Protocol::Json => {
+            let host = common.hosts.of(&target.host);
+            Box::new(document::Documents::new(target, host))
+        }
         Protocol::Modbus => Box::new(modbus::Modbus::new(target)),
     }
 }
@@ -71,8 +121,9 @@ pub(crate) struct Exchange {
     pub(crate) failures: Vec<(usize, Failure)>,
     /// What is wrong but costs no requested value: a bad line of an exporter.
     pub(crate) warnings: Vec<String>,
-    /// Number of lines that are no samples, of the device of the description at this place.
-    pub(crate) bad_lines: Vec<(usize, u32)>,
+    /// Errors that fail no description, of the device of the description at this place: lines that are no samples, and
+    /// missing metrics of a list.
+    pub(crate) other_errors: Vec<(usize, u32)>,
     /// Whether each description has its values, or a failure.
     is_settled: Vec<bool>,
     /// Whether no request was sent to the target.
@@ -90,11 +141,18 @@ impl Exchange {
             readings: Vec::new(),
             failures: Vec::new(),
             warnings: Vec::new(),
-            bad_lines: Vec::new(),
+            other_errors: Vec::new(),
             is_settled: vec![false; descriptions],
             is_untried: false,
             untried: 0,
         }
+    }
+
+    /// Its longest duration: the longest timeout of its descriptions, less the time by which it is late. One that lasts
+    /// as long as its period must not delay the next.
+    pub(crate) fn limit(&self, due: &[&Description]) -> Duration {
+        let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
+        longest - self.late.min(longest / 2)
     }
 
     /// Adds the value of the description at `place` of those due.
@@ -145,14 +203,17 @@ impl Exchange {
         self.failures.push((place, failure));
     }
 
-    /// Counts lines that are no samples, of each device of the descriptions at these places of `due`.
-    pub(crate) fn count_bad_lines(&mut self, places: &[usize], due: &[&Description], lines: usize) {
+    /// Counts errors that fail no description, of each device of the descriptions at these places of `due`.
+    pub(crate) fn count_errors(&mut self, places: &[usize], due: &[&Description], errors: usize) {
+        if errors == 0 {
+            return;
+        }
         let mut devices: Vec<&DeviceId> = Vec::new();
         for place in places {
             let Some(Description { device, .. }) = due.get(*place).copied() else { continue };
             if !devices.contains(&device) {
                 devices.push(device);
-                self.bad_lines.push((*place, u32::try_from(lines).unwrap_or(u32::MAX)));
+                self.other_errors.push((*place, u32::try_from(errors).unwrap_or(u32::MAX)));
             }
         }
     }
@@ -181,11 +242,9 @@ impl Exchange {
     }
 }
 
-/// Runs an exchange for at most the longest timeout of its descriptions, less the time by which it is late: one that
-/// lasts as long as its period must not delay the next. Each description then has its values or a failure.
+/// Runs an exchange until its limit. Each description then has its values or a failure.
 pub(crate) async fn run(poller: &mut dyn Poller, due: &[&Description], exchange: &mut Exchange) {
-    let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
-    let limit = longest - exchange.late.min(longest / 2);
+    let limit = exchange.limit(due);
     let result = {
         let mut running = poller.exchange(due, exchange);
         // What a device sends must not end the polls of its target.

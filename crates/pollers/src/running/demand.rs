@@ -5,7 +5,7 @@ use crate::PROGRAM;
 use crate::descriptions::{Description, Expression, Expressions};
 use crate::polling::instant;
 use crate::protocols::Protocol;
-use api::{Operation, PollerFlush, PollerPromotion, PollerPromotions, PollerRequest};
+use api::{EntryErrors, Operation, PollerFlush, PollerPromotion, PollerPromotions, PollerRequest};
 use config::{PollerConfig, ServerSettings};
 use delivery::{Http, or_end, requested_server, wall};
 use model::{DeviceId, Timestamp, printable};
@@ -22,6 +22,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 const EXTEND_US: i64 = 3600 * Timestamp::SECOND;
 /// Interval at which the nodes with jobs are requested.
 const BUSY_EVERY_US: i64 = 10 * Timestamp::SECOND;
+/// Interval at which the errors in the files are sent, if there are any.
+const ERRORS_EVERY_US: i64 = 30 * Timestamp::SECOND;
 /// After this time without a response it is unknown which nodes have jobs.
 const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
 
@@ -180,6 +182,8 @@ pub(crate) struct DemandNames {
     pub(crate) names: Vec<String>,
     /// Whether it counts which of them have jobs.
     pub(crate) count_jobs: bool,
+    /// The errors in the description files.
+    pub(crate) errors: EntryErrors,
 }
 
 /// What the last response was to.
@@ -189,6 +193,8 @@ struct Received {
     version: String,
     newest_change: i64,
     at: Timestamp,
+    /// When the errors in the files were sent.
+    errors_sent: Timestamp,
 }
 
 impl DemandFollower {
@@ -231,30 +237,38 @@ impl DemandFollower {
 
     fn step(&mut self, http: &mut Option<Http>, received: &mut Received) -> Result<(), String> {
         let names = Arc::clone(&self.names.lock().unwrap_or_else(PoisonError::into_inner));
-        if names.names.is_empty() && received.names.names.is_empty() {
+        let has_changed = names.errors != received.names.errors;
+        let is_nothing = |names: &DemandNames| names.names.is_empty() && names.errors.count == 0;
+        if is_nothing(&names) && is_nothing(&received.names) {
             return Ok(());
         }
+        // The server keeps no errors over its restart.
+        let is_due =
+            names.errors.count > 0 && wall().since(received.errors_sent) >= ERRORS_EVERY_US;
+        let errors = (has_changed || is_due).then_some(&names.errors);
+        let errors_sent = if errors.is_some() { wall() } else { received.errors_sent };
         let age_max = if names.count_jobs { BUSY_EVERY_US } else { EXTEND_US };
         let is_old = wall().since(received.at) >= age_max;
         if names == received.names && !is_old {
-            let response = self.request(http, None, received)?;
+            let response = self.request(http, (None, errors), received)?;
+            received.errors_sent = errors_sent;
             if response.version == received.version {
                 return Ok(());
             }
         }
-        let response = self.request(http, Some(&names), received)?;
+        let response = self.request(http, (Some(&names), errors), received)?;
         let (version, newest_change) = (response.version.clone(), response.newest_change);
         let before = Arc::clone(&self.demand.borrow());
         let demand = Demand::read(response, &before, &mut self.limits, wall());
         self.demand.send_replace(Arc::new(demand));
-        *received = Received { names, version, newest_change, at: wall() };
+        *received = Received { names, version, newest_change, at: wall(), errors_sent };
         Ok(())
     }
 
     fn request(
         &self,
         http: &mut Option<Http>,
-        names: Option<&DemandNames>,
+        (names, errors): (Option<&DemandNames>, Option<&EntryErrors>),
         received: &Received,
     ) -> Result<PollerPromotions, String> {
         let client = match http.take() {
@@ -270,6 +284,7 @@ impl DemandFollower {
             busy: names.is_some_and(|all| all.count_jobs),
             applied: received.newest_change,
             rejected: self.limits.rejected.clone(),
+            entry_errors: errors.cloned(),
         };
         let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
         let path = Operation::PollerPromotions.path();

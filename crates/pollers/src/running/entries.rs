@@ -3,12 +3,12 @@
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
 use crate::descriptions::{
-    Description, Directory, Finding, Pins, Target, TlsVerification, duplicates, list_directory,
-    read_files,
+    Description, Directory, Finding, Pins, Severity, Target, TlsVerification, duplicates,
+    list_directory, read_files,
 };
 use crate::sending::Devices;
-use api::PollerRequest;
-use model::{NodeList, printable};
+use api::{EntryError, EntryErrors, PollerRequest};
+use model::{DeviceId, NodeList, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -195,7 +195,28 @@ impl Entries {
             names.truncate(PollerRequest::NAMES_MAX);
         }
         let count_jobs = self.descriptions.iter().any(|one| one.rare().period_idle.is_some());
-        DemandNames { names, count_jobs }
+        DemandNames { names, count_jobs, errors: self.errors() }
+    }
+
+    /// The errors in the files. Of entries that name another device than those to poll, none.
+    fn errors(&self) -> EntryErrors {
+        let is_polled = |one: &&Finding| {
+            let device = one.names.device.as_ref();
+            device.zip(self.only.as_ref()).is_none_or(|(device, only)| only.has(device.as_str()))
+        };
+        let errors = self.findings.iter().filter(|one| one.severity == Severity::Error);
+        let errors = errors.filter(is_polled);
+        let count = u32::try_from(errors.clone().count()).unwrap_or(u32::MAX);
+        let shown = |text: &str| printable(text).chars().take(EntryError::CHARS_MAX).collect();
+        let listed = errors.take(EntryErrors::LISTED_MAX).map(|one| EntryError {
+            file: shown(&one.file.to_string_lossy()),
+            line: u32::try_from(one.line).unwrap_or(u32::MAX),
+            device: one.names.device.as_ref().map(DeviceId::to_string),
+            alias: one.names.alias.as_ref().map(DeviceId::to_string),
+            metric: one.names.metric.clone(),
+            reason: shown(&one.what),
+        });
+        EntryErrors { count, listed: listed.collect() }
     }
 }
 
@@ -228,6 +249,15 @@ mod tests {
         entries.read_again().unwrap();
         assert_eq!(names(&entries), ["four", "one", "two"]);
         assert!(!entries.have_changed());
+        let errors = entries.demand_names().errors;
+        let named: Vec<_> = errors
+            .listed
+            .iter()
+            .map(|one| (one.line, one.metric.as_deref(), one.device.as_deref(), &*one.reason))
+            .collect();
+        let missing = (2, Some("five"), Some("d"), "the key `url` is missing");
+        assert!(named.len() == 2 && named[1] == missing, "{named:?}");
+        assert_eq!((errors.count, named[0].1), (2, None));
         write("a", &entry("two"));
         std::fs::remove_file(dir.path().join("b")).unwrap();
         assert!(!entries.have_changed() && entries.have_changed());

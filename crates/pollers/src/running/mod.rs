@@ -4,7 +4,7 @@
 //! - `rejections`: targets that reject a password
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
-//! - `limits`: what a target may store
+//! - `limits`: how many exchanges run at the same time, and what a target may store
 //! - `problem_log`: what the log says of a target
 //! - `demand`: the promotions and changed periods in force, and which nodes have jobs
 //! - `period_changes`: the periods that the server changes, within the poller's own limits

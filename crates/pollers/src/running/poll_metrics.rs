@@ -3,6 +3,7 @@
 use crate::descriptions::{Description, Target};
 use crate::polling::Exchange;
 use model::{Cause, DeviceId, Labels, Metric, Timestamp, Unit};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// A value of a device about polling it.
 #[derive(Debug)]
 pub(super) struct PollValue<'a> {
-    pub(super) device: &'a DeviceId,
+    pub(super) device: Cow<'a, DeviceId>,
     pub(super) metric: &'a Arc<Metric>,
     pub(super) labels: Labels,
     /// The start of a counter.
@@ -42,7 +43,7 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
         period: gauge(
             "poll_period_seconds",
             Unit::Seconds,
-            "Period of the requests for the device: the shortest of its descriptions.",
+            "Period of the requests for the device: the shortest of its descriptions, 0 after the last request.",
         ),
         duration: gauge(
             "poll_duration_seconds",
@@ -61,7 +62,7 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
         ),
         errors: counter(
             "poll_errors_total",
-            "Failures by cause, since the poller began: of a whole exchange, of one value, or of one line of an exposition.",
+            "Failures by cause, since the poller began: of a whole exchange, of one value, of one line of an exposition, or of one metric that an exporter's list names and it has not.",
         ),
         shared_texts: counter(
             "poll_shared_texts_total",
@@ -86,11 +87,9 @@ pub(super) struct PollMetrics {
 }
 
 impl PollMetrics {
-    pub(super) fn new(target: &Target, begun: Timestamp) -> Self {
-        let labels = [("protocol", target.protocol.to_string()), ("target", target.to_string())];
-        let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
+    pub(super) fn new(begun: Timestamp) -> Self {
         Self {
-            labels: labels.unwrap_or_default(),
+            labels: Labels::default(),
             begun,
             texts: BTreeMap::new(),
             periods: HashMap::new(),
@@ -99,8 +98,21 @@ impl PollMetrics {
         }
     }
 
+    /// Sets the labels. Targets of one address differ in the user or the session, which no label may show: their number
+    /// distinguishes them.
+    pub(super) fn set_target(&mut self, target: &Target, nth_of_address: usize) {
+        let address = match nth_of_address {
+            0 => target.to_string(),
+            before => format!("{target} ({})", before + 1),
+        };
+        let labels = [("protocol", target.protocol.to_string()), ("target", address)];
+        let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
+        self.labels = labels.unwrap_or_default();
+    }
+
     /// Sets the shortest period of each device that is polled now. Returns the values of devices that had another
-    /// period: without them, a device with a longer period would look unpolled until its next poll.
+    /// period: without them, a device with a longer period would look unpolled until its next poll. The period of a device
+    /// that is not polled any more is 0.
     pub(super) fn set_periods<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a Description, Option<Duration>)>,
@@ -111,11 +123,12 @@ impl PollMetrics {
             let shortest = self.periods.entry(description.device.clone()).or_insert(period);
             *shortest = period.min(*shortest);
         }
-        let has_changed =
-            |one: &(&DeviceId, &Duration)| before.get(one.0).is_some_and(|before| before != one.1);
-        let changed = self.periods.iter().filter(has_changed);
-        let value = |(device, period): (_, &Duration)| PollValue {
-            device,
+        let changed = before.into_iter().filter_map(|(device, before)| {
+            let period = self.periods.get(&device).copied().unwrap_or_default();
+            (period != before).then_some((device, period))
+        });
+        let value = |(device, period): (DeviceId, Duration)| PollValue {
+            device: Cow::Owned(device),
             metric: &DEFINITIONS.period,
             labels: self.labels.clone(),
             start: None,
@@ -151,7 +164,7 @@ impl PollMetrics {
         for (device, is_good) in devices {
             values.extend(self.gauges(device, is_good, times_seconds));
             values.extend(self.texts.get(device).map(|count| PollValue {
-                device,
+                device: Cow::Borrowed(device),
                 metric: &DEFINITIONS.shared_texts,
                 labels: self.labels.clone(),
                 start: Some(self.begun),
@@ -160,7 +173,7 @@ impl PollMetrics {
             for ((_, cause), count) in self.counts.iter().filter(|((of, _), _)| of == device) {
                 let labels = self.labels.with("cause", cause.words());
                 values.push(PollValue {
-                    device,
+                    device: Cow::Borrowed(device),
                     metric: &DEFINITIONS.errors,
                     labels: labels.unwrap_or_default(),
                     start: Some(self.begun),
@@ -188,7 +201,7 @@ impl PollMetrics {
                 found.1.extend((nth >= exchange.untried).then_some(failure.cause));
             }
         }
-        for (place, lines) in &exchange.bad_lines {
+        for (place, lines) in &exchange.other_errors {
             let Some(description) = due.get(*place) else { continue };
             let of_device = (description.device.clone(), Cause::SourceBroken);
             let count = self.counts.entry(of_device).or_default();
@@ -228,6 +241,7 @@ impl PollMetrics {
         ];
         gauges.into_iter().filter_map(move |(metric, value)| {
             let labels = self.labels.clone();
+            let device = Cow::Borrowed(device);
             Some(PollValue { device, metric, labels, start: None, value: value? })
         })
     }
@@ -262,12 +276,19 @@ mod tests {
         read_text(&Path::new("file").into(), &text, &mut directory);
         let all = directory.descriptions;
         let target = Arc::clone(&all.first().unwrap().target);
-        let mut metrics = PollMetrics::new(&target, Timestamp(0));
+        let mut metrics = PollMetrics::new(Timestamp(0));
+        metrics.set_target(&target, 1);
+        assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80 (2)"));
+        metrics.set_target(&target, 0);
         let minute = Some(Duration::from_secs(60));
         assert_eq!(metrics.set_periods(all.iter().map(|one| (one, minute))).len(), 0);
         let changed = metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
         let changed: Vec<_> = changed.iter().map(|one| (&*one.metric.name, one.value)).collect();
         assert_eq!(changed, [("poll_period_seconds", 1.0)], "another period is stored at once");
+        let ended = metrics.set_periods(std::iter::empty());
+        let ended: Vec<_> = ended.iter().map(|one| (one.device.as_str(), one.value)).collect();
+        assert_eq!(ended, [("bmc", 0.0)], "it is not polled any more");
+        metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
         assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80"));
         let gauges = |success: u8| {
             ["success", "period_seconds", "duration_seconds", "lateness_seconds"]
@@ -294,7 +315,7 @@ mod tests {
         expected.push("bmc poll_errors_totalsource timed out 1".to_owned());
         assert_eq!(values(&mut metrics, &all, &failed), expected);
         let mut with_bad_lines = Exchange::new(Timestamp::from_seconds(9), 2);
-        with_bad_lines.bad_lines.push((0, 3));
+        with_bad_lines.other_errors.push((0, 3));
         let found = values(&mut metrics, &all, &with_bad_lines);
         assert_eq!(found[0], "bmc poll_success 1");
         assert!(found.contains(&"bmc poll_errors_totalsource broken 3".to_owned()), "{found:?}");

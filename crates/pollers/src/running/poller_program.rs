@@ -34,6 +34,10 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 pub fn run(config: &PollerConfig, dir: &Path, only: Option<&NodeList>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
     kernel::heap::share();
+    // Each exchange may have a connection.
+    if let Err(error) = kernel::limits::raise_open_files() {
+        log::warn!("the limit of open files stays: {error}");
+    }
     let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {
         Some(name) => name.clone(),

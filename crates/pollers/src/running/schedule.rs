@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Largest part of a period between its start and the request: a tenth, at most 1 s.
 const SPREAD: i64 = 10;
 const SPREAD_MAX_US: i64 = Timestamp::SECOND;
-/// Part of that time in which requests begin: a request may be late by the rest.
-const SLOTS: i64 = 2;
+/// A request may be late by half of that time, and by no more than this; the requests begin in the rest.
+const LATE_MAX_US: i64 = 150_000;
 /// An unreachable target is polled at least this often, or once per period where the period is longer.
 const BACK_OFF_MAX_US: i64 = 30 * Timestamp::SECOND;
 /// Failed exchanges before a target is polled less often.
@@ -61,7 +61,7 @@ impl Schedule {
             |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
         let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
-        let slots = (spread_us / SLOTS).unsigned_abs().max(1);
+        let slots = (spread_us - (spread_us / 2).min(LATE_MAX_US)).unsigned_abs().max(1);
         self.offset_us = i64::try_from(self.chance % slots).unwrap_or(0);
         let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
             let period_us = micros((*period)?);
@@ -78,6 +78,11 @@ impl Schedule {
     pub(super) fn next_start(&self) -> Timestamp {
         let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
         next.unwrap_or(Timestamp(i64::MAX))
+    }
+
+    /// Whether the latest exchange returned nothing.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.failed > 0
     }
 
     /// The instant of the next request.
@@ -244,6 +249,18 @@ mod tests {
             let mut schedule = of_periods(&[Duration::from_secs(1)], chance, at(SECOND));
             let planned = schedule.next();
             assert_eq!(schedule.take(planned.plus(50_000)).at, at(planned.0 / SECOND * SECOND));
+        }
+    }
+
+    #[test]
+    fn requests_of_long_periods_have_more_time_to_begin() {
+        for chance in [0, 7, 849_999, u64::MAX] {
+            let mut schedule = of_periods(&[Duration::from_secs(5)], chance, at(SECOND));
+            let planned = schedule.next();
+            assert!((5 * SECOND..5 * SECOND + 350_000).contains(&planned.0), "{schedule:?}");
+            assert_eq!(schedule.take(planned.plus(150_000)).at, at(5 * SECOND));
+            let schedule = of_periods(&[Duration::from_secs(10)], chance, at(SECOND));
+            assert!((10 * SECOND..10 * SECOND + 850_000).contains(&schedule.next().0));
         }
     }
 

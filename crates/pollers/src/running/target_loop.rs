@@ -1,6 +1,7 @@
 //! The exchanges with one target, each at its instant.
 
 use super::demand::{Demand, Promotion};
+use super::limits::exchange_limit::ExchangeLimit;
 use super::limits::series_limit::SeriesLimit;
 use super::limits::stated_samples::{StatedSamples, delete_old};
 use super::limits::text_limit::TextLimit;
@@ -16,11 +17,11 @@ use crate::sending::{CompleteUntil, Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
 use model::{Cause, DeviceId, Timestamp};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -39,9 +40,7 @@ pub(super) struct Shared {
     pub(super) common: Common,
     pub(super) groups: Groups,
     demand: watch::Receiver<Arc<Demand>>,
-    exchanges: Arc<Semaphore>,
-    hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
-    host_exchanges_max: usize,
+    exchanges: ExchangeLimit,
     /// The folder of samples with stated instants.
     stated_folder: Option<PathBuf>,
     /// Makes numbers of targets.
@@ -57,28 +56,23 @@ impl Shared {
         let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
         let stated_folder = groups.folder().map(|folder| folder.join(STATED_FOLDER));
         stated_folder.as_deref().inspect(|folder| delete_old(folder));
-        let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
-            common: Common::new(sdr_cache),
+            common: Common::new(sdr_cache, limits.host_exchanges_max),
             groups,
             demand,
-            exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),
-            hosts: Mutex::default(),
-            host_exchanges_max: limit(limits.host_exchanges_max),
+            exchanges: ExchangeLimit::new(limits.exchanges_max),
             stated_folder,
             hasher: RandomState::new(),
         }
     }
+}
 
-    fn host(&self, name: &str) -> Arc<Semaphore> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hosts that no loop uses any more.
-        if !hosts.contains_key(name) {
-            hosts.retain(|_, host| Arc::strong_count(host) > 1);
-        }
-        let new = || Arc::new(Semaphore::new(self.host_exchanges_max));
-        Arc::clone(hosts.entry(name.to_owned()).or_insert_with(new))
-    }
+/// The entries of a target.
+#[derive(Clone, Default)]
+pub(super) struct TargetEntries {
+    pub(super) descriptions: Vec<Arc<Description>>,
+    /// Number of targets before it with the same address: they differ in the user or the session.
+    pub(super) nth_of_address: usize,
 }
 
 /// What a loop starts with.
@@ -93,23 +87,23 @@ pub(super) struct LoopStart {
 /// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
     LoopStart { target, is_first, polled }: LoopStart,
-    mut entries: watch::Receiver<Vec<Arc<Description>>>,
+    mut entries: watch::Receiver<TargetEntries>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
 ) {
     let mut demand = shared.demand.clone();
     let poller = polling::open(&target, &shared.common);
-    let first = entries.borrow().first().map(|one| chance(&one.device));
+    let first = entries.borrow().descriptions.first().map(|one| chance(&one.device));
     // In a box, as the exchange is: the task of a target that waits then needs little memory, and they are many.
     let mut follower = Box::new(TargetLoop {
         schedule: Schedule::new(first.unwrap_or_default()),
         outages: Outages::new(),
         rejections: Rejections::default(),
-        metrics: PollMetrics::new(&target, wall()),
+        metrics: PollMetrics::new(wall()),
         texts: TextLimit::default(),
         series: SeriesLimit::default(),
         stated: StatedSamples::new(shared.stated_folder.as_deref(), &target),
-        host: shared.host(&target.host),
+        host: shared.common.hosts.of(&target.host),
         log: ProblemLog::default(),
         is_on_demand: false,
         demand_end: None,
@@ -128,9 +122,11 @@ pub(super) async fn follow(
     while !is_over {
         let now = wall();
         if changed || follower.demand_end.is_some_and(|end| end <= now) {
-            let new = entries.borrow_and_update().clone();
+            let TargetEntries { descriptions, nth_of_address } =
+                entries.borrow_and_update().clone();
             let demand = Arc::clone(&demand.borrow_and_update());
-            follower.set(new, &demand, now);
+            follower.metrics.set_target(&follower.target, nth_of_address);
+            follower.set(descriptions, &demand, now);
         }
         let next = follower.demand_end.unwrap_or(Timestamp(i64::MAX));
         let wait_us = follower.schedule.next().min(next).since(wall());
@@ -284,9 +280,9 @@ impl TargetLoop {
     }
 
     async fn exchange(&mut self) {
-        // The semaphores are never closed.
+        // The semaphore is never closed.
         let _of_host = Arc::clone(&self.host).acquire_owned().await.ok();
-        let _of_all = Arc::clone(&self.shared.exchanges).acquire_owned().await.ok();
+        let _of_all = self.shared.exchanges.begin(self.schedule.is_unanswered()).await;
         let taken = self.schedule.take(wall());
         let places: Vec<usize> = taken.places.iter().map(|(place, _)| *place).collect();
         let due: Vec<&Description> =
@@ -357,6 +353,7 @@ impl TargetLoop {
 /// Stores values about polling.
 fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
     for PollValue { device, metric, labels, start, value } in values {
+        let device: &DeviceId = device;
         groups.of(device, |group| group.add_value(at, (device, metric, labels), *start, *value));
     }
 }

@@ -3,7 +3,7 @@
 //! A lasting failure is reported once a minute only. The file `failing` beside the spool holds until when, for each device
 //! that fails, so that the others of its group have no gap of that minute.
 
-use delivery::{crc32c, replace_private};
+use super::device_times;
 use model::{DeviceId, Origin, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -46,8 +46,9 @@ impl Completeness {
         folder: Option<&Path>,
     ) -> (Self, BTreeMap<DeviceId, Timestamp>) {
         let path = folder.map(|folder| folder.join(FILE));
-        let found = path.as_deref().and_then(|path| std::fs::read_to_string(path).ok());
-        let written = found.and_then(|text| read(origin, &text)).unwrap_or_default();
+        let found =
+            path.as_deref().and_then(|path| device_times::read(path, (HEAD, origin.as_str())));
+        let written = found.unwrap_or_default();
         let devices = HashMap::new();
         (Self { origin: origin.clone(), path, written: written.clone(), devices }, written)
     }
@@ -97,7 +98,8 @@ impl Completeness {
         if *failing != self.written
             && let Some(path) = &self.path
         {
-            if let Err(error) = replace_private(path, text(&self.origin, failing).as_bytes()) {
+            let owner = (HEAD, self.origin.as_str());
+            if let Err(error) = device_times::write(path, owner, failing) {
                 log::error!("cannot store which devices fail: {error}");
                 // Then no device is complete beyond them.
                 return failing.values().copied().chain(*until).min();
@@ -106,24 +108,6 @@ impl Completeness {
         }
         *until
     }
-}
-
-/// The content of the file, with the checksum of its lines and of the group's name.
-fn text(origin: &Origin, failing: &BTreeMap<DeviceId, Timestamp>) -> String {
-    let lines = failing.iter().map(|(device, at)| format!("{} {device}\n", at.0));
-    let body: String = [format!("{HEAD}\n")].into_iter().chain(lines).collect();
-    let checksum = crc32c(format!("{body}{}", origin.as_str()).as_bytes());
-    format!("{body}{checksum:08x}\n")
-}
-
-/// The devices in a file; `None` if it is damaged, or that of another group.
-fn read(origin: &Origin, found: &str) -> Option<BTreeMap<DeviceId, Timestamp>> {
-    let lines = found.lines().skip(1).filter_map(|line| line.split_once(' '));
-    let device = |(at, device): (&str, &str)| {
-        Some((DeviceId::new(device).ok()?, Timestamp(at.parse().ok()?)))
-    };
-    let failing: BTreeMap<_, _> = lines.map(device).collect::<Option<_>>()?;
-    (text(origin, &failing) == found).then_some(failing)
 }
 
 #[cfg(test)]

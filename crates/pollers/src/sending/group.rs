@@ -118,17 +118,21 @@ impl Group {
         self.notes.add_device(device);
     }
 
-    /// Notes that a device has no samples from the end of an earlier start to `first`. Returns the instant from which
-    /// samples or gaps of it follow.
+    /// Notes that a device has no samples from the end of an earlier start to `first`. It has no gap before it was described.
+    /// Returns the instant from which samples or gaps of it follow.
     pub(crate) fn note_down(
         &self,
-        device: &DeviceId,
+        (device, described): (&DeviceId, Timestamp),
         first: Timestamp,
         period: Duration,
     ) -> Timestamp {
         let detail = if self.is_feed { "the feed did not run" } else { "" };
-        let begin = self.notes.add_down_of(device, self.kept_until, first, period, detail);
-        let Some(failing) = self.kept_of.get(device).copied().filter(|at| *at < first) else {
+        // Without an end of an earlier start, a device that is new has no gap, too.
+        let is_new = described > Timestamp(0);
+        let kept_until = self.kept_until.max(is_new.then_some(described));
+        let begin = self.notes.add_down_of(device, kept_until, first, period, detail);
+        let failing = self.kept_of.get(device).map(|at| described.max(*at));
+        let Some(failing) = failing.filter(|at| *at < first) else {
             return begin;
         };
         // A server moves the beginning of a gap of all sources to the latest sample of the group.

@@ -1,6 +1,7 @@
 //! The groups of a poller: the origins of its devices. Each has a delivery of its own.
 
 use super::assignment::Assignment;
+use super::first_descriptions::FirstDescriptions;
 use super::group::{Group, GroupStart};
 use super::spool_folders::{earlier_groups, spool_folder};
 use config::PollerConfig;
@@ -34,6 +35,7 @@ pub(crate) struct Groups {
     clock: Arc<dyn Clock>,
     /// From when samples or gaps of each device follow, of those at the start.
     begun: BTreeMap<DeviceId, Timestamp>,
+    described: Mutex<FirstDescriptions>,
     list: RwLock<Vec<Mutex<Group>>>,
 }
 
@@ -45,9 +47,11 @@ impl Groups {
         devices: &Devices,
     ) -> Result<Self, GroupsError> {
         let folder = spool_folder(config, &format!("poller-{poller}"), None)?;
+        let described = FirstDescriptions::open(&poller, folder.as_deref());
         let mut groups = Self {
             config: config.clone(),
             poller,
+            described: Mutex::new(described),
             clock: Arc::new(MachineClock),
             begun: BTreeMap::new(),
             list: RwLock::default(),
@@ -57,8 +61,10 @@ impl Groups {
         let assignment = assignment(devices, earlier);
         groups.start_missing(&assignment)?;
         let now = groups.clock.wall();
+        groups.describe(devices, now);
         for (device, period) in devices {
-            let begin = groups.of(device, |group| group.note_down(device, now, *period));
+            let since = groups.described_since(device);
+            let begin = groups.of(device, |group| group.note_down((device, since), now, *period));
             groups.begun.extend(begin.map(|begin| (device.clone(), begin)));
         }
         Ok(groups)
@@ -73,11 +79,22 @@ impl Groups {
     pub(crate) fn set_devices(&self, devices: &Devices) -> Result<(), GroupsError> {
         let assignment = assignment(devices, self.count());
         self.start_missing(&assignment)?;
+        self.describe(devices, self.clock.wall());
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         for (group, devices) in list.iter().zip(assignment.groups) {
             group.lock().unwrap_or_else(PoisonError::into_inner).set_devices(devices);
         }
         Ok(())
+    }
+
+    /// Remembers which devices are described.
+    fn describe(&self, devices: &Devices, now: Timestamp) {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        described.set(devices.keys(), now);
+    }
+
+    fn described_since(&self, device: &DeviceId) -> Timestamp {
+        self.described.lock().unwrap_or_else(PoisonError::into_inner).since(device)
     }
 
     fn count(&self) -> usize {

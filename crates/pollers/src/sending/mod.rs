@@ -4,12 +4,16 @@
 //! - `assignment`: which group a device belongs to
 //! - `name_share`: a limit of the names of an exporter
 //! - `patient_output`: a queue that waits for its reader
+//! - `device_times`: a file with an instant for each device
+//! - `first_descriptions`: since when each device is described
 //! - `completeness`: until when samples and gaps of each device are complete, also across a kill
 //! - `spool_folders`: the folders of the groups' spools
 //! - `group`, `groups`: the devices of one origin with their samples; all of them
 
 mod assignment;
 mod completeness;
+mod device_times;
+mod first_descriptions;
 mod group;
 mod groups;
 mod missing;

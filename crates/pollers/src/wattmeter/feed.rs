@@ -260,7 +260,8 @@ impl<'a> Feed<'a> {
     fn set_names(&self) {
         let aliases = self.ports.iter().filter_map(|port| port.labels.get("_device_alias"));
         let devices = self.ports.iter().map(|port| port.device.to_string());
-        let names = DemandNames { names: devices.chain(aliases).collect(), count_jobs: false };
+        let names = devices.chain(aliases).collect();
+        let names = DemandNames { names, ..DemandNames::default() };
         *self.names.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 
@@ -302,7 +303,7 @@ impl<'a> Feed<'a> {
                 if is_every_sample { (at, of_samples) } else { (second(at), of_means) };
             for port in &self.ports {
                 if let Some(group) = self.groups.get(port.group) {
-                    group.note_down(&port.device, first, period);
+                    group.note_down((&port.device, Timestamp(0)), first, period);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The mapping file: which node a port feeds, as `node: [METER-portN, …]`.
 
+use crate::descriptions::ALIAS;
 use crate::yaml::{Node, Value, load};
 use model::Labels;
 use std::collections::HashMap;
@@ -7,8 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a mapping file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// The label with the node.
-const ALIAS: &str = "_device_alias";
 
 /// Why a mapping file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

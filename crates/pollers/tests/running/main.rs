@@ -364,3 +364,30 @@ fn changed_files_change_the_polls_and_nothing_else() {
         assert_eq!(gaps(&server, device).contains(&down), device == "psu-1", "of the start only");
     }
 }
+
+#[test]
+fn a_new_device_has_no_gap_before_its_description_and_a_removed_one_has_ended() {
+    let (first, second) = (Exporter::start(), Exporter::start());
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+    write("a.conf", &first.entry("psu-1", 500_000, ""));
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let polled = |device: &str| values(&server, device, "prom_polls_total").len();
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    until("polls", || polled("psu-1") >= 3);
+    assert!(poller.end());
+    // Longer than a period.
+    std::thread::sleep(Duration::from_millis(1500));
+    write("b.conf", &second.entry("psu-2", 500_000, ""));
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    until("polls of both", || polled("psu-2") >= 3 && polled("psu-1") >= 6);
+    let down = |device: &str| spans(&server, device, Some(Cause::PollerDown));
+    until("the gap between the starts", || down("psu-1").last().is_some_and(|gap| gap.0 > 1 << 50));
+    assert_eq!(down("psu-2"), []);
+
+    let periods = |device: &str| values(&server, device, "poll_period_seconds");
+    std::fs::remove_file(files.path().join("b.conf")).unwrap();
+    until("the end of its polls", || periods("psu-2").last().is_some_and(|(_, last)| *last == 0.0));
+    assert!(poller.end());
+    assert!(periods("psu-1").iter().all(|(_, period)| *period == 0.5), "the poller ended");
+}

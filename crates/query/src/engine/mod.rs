@@ -5,4 +5,5 @@
 
 pub(crate) mod access_filter;
 pub(crate) mod concurrency_limit;
+pub(crate) mod entry_errors;
 pub(crate) mod query_engine;

@@ -2,6 +2,7 @@
 
 use crate::QueryError;
 use crate::engine::access_filter::AccessFilter;
+use crate::engine::entry_errors::EntryErrors;
 use control::DemandStore;
 use jiff::tz::TimeZone;
 use jobs::{AccessLevel, Filter, Interval, JobName, Listed, Reader, Registry, Window};
@@ -154,12 +155,15 @@ pub struct QueryEngine {
     /// Promotions, setting overrides and on-demand requests, if the server has them.
     pub(crate) demand: Option<Arc<DemandStore>>,
     pub(crate) settings: Arc<Settings>,
+    /// What pollers report of their description files.
+    pub(crate) entry_errors: Arc<EntryErrors>,
 }
 
 impl QueryEngine {
     /// Queries of a store and a registry.
     pub fn new(store: Arc<Store>, registry: Arc<Registry>, settings: Settings) -> Self {
-        Self { store, registry, demand: None, settings: Arc::new(settings) }
+        let (settings, entry_errors) = (Arc::new(settings), Arc::default());
+        Self { store, registry, demand: None, settings, entry_errors }
     }
 
     /// Adds promotions, setting overrides and on-demand requests to the queries.
@@ -171,6 +175,11 @@ impl QueryEngine {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The errors in description files that pollers report.
+    pub fn entry_errors(&self) -> &EntryErrors {
+        &self.entry_errors
     }
 
     /// The registry of jobs.

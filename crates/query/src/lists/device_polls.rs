@@ -36,6 +36,8 @@ pub(super) struct Poll {
     /// The latest poll: its instant, and whether it returned a value. `None`: older than the series in memory.
     pub(super) latest: Option<(Timestamp, bool)>,
     pub(super) period_seconds: Option<f64>,
+    /// Whether the poller stated that it does not poll it any more: a period of 0.
+    pub(super) is_dropped: bool,
     duration_seconds: f64,
     /// Time of the latest value before the latest poll.
     last_success: Option<f64>,
@@ -78,7 +80,10 @@ impl QueryEngine {
             let Some(poll) = poll_of(&mut polls, &series.series) else { continue };
             match &*series.series.metric {
                 DURATION => poll.duration_seconds = value,
-                PERIOD => poll.period_seconds = Some(value).filter(|value| *value > 0.0),
+                PERIOD => {
+                    poll.period_seconds = Some(value).filter(|value| *value > 0.0);
+                    poll.is_dropped = value == 0.0;
+                }
                 LAST_SUCCESS => poll.last_success = Some(value),
                 _ => poll.latest = Some((at, value > 0.0)),
             }

@@ -10,6 +10,12 @@ use store::OriginInfo;
 /// Longest time in microseconds without a value of a port, while its feed stores those of others.
 const PORT_PATIENCE_US: i64 = 60 * Timestamp::SECOND;
 
+/// Time in microseconds after which the latest poll of a device is not in memory any more.
+const IN_MEMORY_US: i64 = 60 * 60 * Timestamp::SECOND;
+/// Why a device has ended though its poller polls others.
+const DROPPED: &str =
+    "its poller does not poll it any more: its entries are removed, or not promoted";
+
 /// Senders of a device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Senders<'a> {
@@ -96,6 +102,9 @@ impl<'a> AllSenders<'a> {
         let (patience_us, unknown) = (poll.patience_us(), DeviceState::Unknown);
         let seen = by.poller().and_then(|name| self.pollers.get(name)).copied();
         let is_fed = poll.fed.is_some();
+        if poll.is_dropped {
+            return (DeviceState::Ended, Some(DROPPED));
+        }
         if seen.is_some_and(|seen| seen.is_ended) {
             let reason = if is_fed { "the feed has ended" } else { "the poller has ended" };
             return (DeviceState::Ended, Some(reason));
@@ -114,9 +123,25 @@ impl<'a> AllSenders<'a> {
             (Some((at, is_good)), Some(group)) if !is_late(group, at) => {
                 (if is_good { DeviceState::Alive } else { DeviceState::Failing }, None)
             }
+            (latest, Some(group)) if is_before_start(latest, group, patience_us, now) => {
+                (DeviceState::Ended, Some(DROPPED))
+            }
             _ => (unknown, Some("its poller polls other devices, but not this one")),
         }
     }
+}
+
+/// Whether the poller has polled a device before its present start only, and could have polled it since. A device without a
+/// poll in memory counts as one if the poller runs for longer.
+fn is_before_start(
+    latest: Option<(Timestamp, bool)>,
+    group: &OriginInfo,
+    patience_us: i64,
+    now: Timestamp,
+) -> bool {
+    let Some((begun, _)) = group.boots.last().and_then(|boot| boot.instants) else { return false };
+    let runs_us = sealed(group, now).since(begun);
+    latest.map_or(runs_us > IN_MEMORY_US, |(at, _)| at < begun && runs_us > patience_us)
 }
 
 /// The state of a device of a feed that sends: a port fails while its feed stores no value of it. The instants of lines
@@ -159,5 +184,42 @@ impl<'a> Senders<'a> {
             }
         }
         names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Boot;
+    use store::BootInfo;
+
+    #[test]
+    fn a_device_polled_before_the_present_start_only_has_ended_once_its_patience_is_over() {
+        let second = |second: i64| Timestamp(second * Timestamp::SECOND);
+        let group = |begun: i64, sealed: i64| OriginInfo {
+            origin: Origin::new("poller-one/group-0").unwrap(),
+            received: second(sealed),
+            sealed: second(sealed),
+            clock_offset_us: 0,
+            batches: 1,
+            samples: 1,
+            samples_rejected: 0,
+            boots: vec![BootInfo {
+                boot: Boot([0; 16]),
+                received: second(sealed),
+                last_seq: 1,
+                missing: 0,
+                instants: Some((second(begun), second(sealed))),
+            }],
+            devices: Vec::new(),
+        };
+        let is_before = |latest: Option<i64>, group: &OriginInfo| {
+            let latest = latest.map(|at| (second(at), true));
+            is_before_start(latest, group, 15 * Timestamp::SECOND, second(90_000))
+        };
+        assert!(is_before(Some(90), &group(100, 116)));
+        assert!(!is_before(Some(90), &group(100, 115)), "it may be polled soon");
+        assert!(!is_before(Some(101), &group(100, 200)), "polled by the present start");
+        assert!(is_before(None, &group(100, 3701)) && !is_before(None, &group(100, 3700)));
     }
 }

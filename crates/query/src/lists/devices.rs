@@ -71,6 +71,12 @@ impl QueryEngine {
         };
         let wanted = senders.of.keys().copied().filter(is_wanted).cloned().collect();
         let mut found = self.listed_devices(wanted, &senders, context)?;
+        let has_error = self.devices_with_entry_errors(context)?;
+        let is_wanted =
+            |one: &api::Device| DeviceId::new(&one.device).is_ok_and(|device| is_wanted(&&device));
+        found.extend(has_error.into_iter().filter(is_wanted));
+        // The entries of a device by address, then that of its errors.
+        found.sort_by(|a, b| a.device.cmp(&b.device));
         let nodes: HashSet<&str> = nodes.iter().map(DeviceId::as_str).collect();
         let is_listed =
             |one: &api::Device| one.state == DeviceState::Failing || !nodes.contains(&*one.device);
@@ -272,6 +278,8 @@ impl QueryEngine {
         for one in found {
             match one.state {
                 DeviceState::Unpolled => one.last_good = times.get(&one.device).copied(),
+                // Errors of its entries are the reason.
+                DeviceState::Failing if one.reason.is_some() => {}
                 DeviceState::Failing => {
                     let protocol = one.protocol.as_deref().unwrap_or_default();
                     let gaps = latest.get(&one.device).into_iter().flatten();

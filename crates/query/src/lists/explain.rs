@@ -1,6 +1,7 @@
 //! Explains a series: its agent and source, the distance of its samples, its gaps and errors.
 
 use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
+use crate::lists::gap_samples::GapSamples;
 use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{QueryContext, QueryEngine, QueryError};
@@ -32,6 +33,8 @@ struct VisibleSamples {
     of_protocols: Vec<Gap>,
     /// Those of them in which the series has samples: another target returns it.
     other_targets: Vec<Gap>,
+    /// The samples around each gap of the device, by its first and last instant.
+    around: BTreeMap<(i64, i64), GapSamples>,
 }
 
 /// Number of failed readings in the interval, per device and source.
@@ -128,6 +131,7 @@ impl QueryEngine {
                     || !self.store.declares(metric)
                         && concerns(gap, metric)
                         && !visible.is_of_other_target(gap))
+                && visible.misses(gap)
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);
@@ -254,8 +258,16 @@ impl QueryEngine {
 impl VisibleSamples {
     /// No samples, of a device with these gaps.
     fn beside(mut gaps: Vec<Gap>) -> Self {
+        let around = gaps.iter().map(|gap| ((gap.from.0, gap.to.0), GapSamples::default()));
+        let around = around.collect();
         gaps.retain(is_of_protocol);
-        Self { of_protocols: gaps, ..Self::default() }
+        Self { of_protocols: gaps, around, ..Self::default() }
+    }
+
+    /// Whether a sample is missing in a gap. A gap that is cut to its visible part is shown.
+    fn misses(&self, gap: &Gap) -> bool {
+        let of_gap = (gap.from.0, gap.to.0);
+        self.around.get(&of_gap).is_none_or(|samples| samples.is_missing(of_gap, 0))
     }
 
     /// Whether the series has samples in this gap of a protocol.
@@ -268,6 +280,10 @@ impl VisibleSamples {
 
     /// Adds the visible samples of a chunk.
     fn take(&mut self, chunk: &Chunk, seen: &Visibility) {
+        let previous = self.times.last().copied();
+        for (gap, samples) in &mut self.around {
+            samples.take(*gap, &chunk.times, previous);
+        }
         for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
             self.samples = self.samples.saturating_add(1);
             self.times.push(at.0);

@@ -22,6 +22,8 @@ pub struct PollSummary {
     pub gaps: BTreeMap<&'static str, usize>,
     /// Pollers and feeds that sent a batch within 7 days, the longest silent ones first.
     pub pollers: Vec<PollerAge>,
+    /// Number of errors in the description files of the pollers that have some and report now.
+    pub entry_errors: Vec<(String, u32)>,
 }
 
 /// When a poller sent its latest batch.
@@ -46,7 +48,8 @@ impl QueryEngine {
         let origins = self.store.origins();
         let notes = self.poller_notes()?;
         let senders = AllSenders::of(&origins, &notes);
-        let mut summary = PollSummary::default();
+        let entry_errors = self.entry_error_counts(now);
+        let mut summary = PollSummary { entry_errors, ..PollSummary::default() };
         if senders.pollers.is_empty() {
             return Ok(summary);
         }

@@ -1,5 +1,6 @@
 //! Gaps that belong to a range: those of its series, not of other nodes or jobs.
 
+use crate::lists::gap_samples::GapSamples;
 use crate::lists::listing::gap;
 use crate::{QueryContext, QueryEngine, QueryError, RangeQuery};
 use jobs::Window;
@@ -47,7 +48,11 @@ impl QueryEngine {
             let found = self.gaps((of.from, of.to), Some(device), context)?;
             let has_polled = !is_of_agents(device);
             let concerns = |gap: &&Gap| has_polled || !gap.origin.is_poller_group();
-            gaps.extend(found.iter().filter(of_series).filter(concerns).map(gap));
+            let own = series.iter().filter(|one| one.series.device == device.as_str());
+            let times: Vec<Vec<i64>> = own.map(instants).collect();
+            let misses = |gap: &&Gap| misses(gap, &times, of.step_us.max(0));
+            let found = found.iter().filter(of_series).filter(concerns).filter(misses);
+            gaps.extend(found.map(gap));
         }
         gaps.sort_by(|a, b| a.from.total_cmp(&b.from));
         Ok(gaps)
@@ -69,4 +74,22 @@ impl QueryEngine {
         }
         Ok(devices)
     }
+}
+
+/// The instants of the values of a series, in microseconds.
+#[expect(clippy::cast_possible_truncation, reason = "instants of samples")]
+fn instants(series: &api::RangeSeries) -> Vec<i64> {
+    let values = series.times.iter().zip(&series.values).filter(|(_, value)| value.is_some());
+    values.map(|(at, _)| (*at * 1e6).round() as i64).collect()
+}
+
+/// Whether one of the series misses a sample in a gap of their device. Without series, any gap is one of it.
+fn misses(gap: &Gap, series: &[Vec<i64>], step: i64) -> bool {
+    let gap = (gap.from.0, gap.to.0);
+    let misses = |times: &Vec<i64>| {
+        let mut samples = GapSamples::default();
+        samples.take(gap, times, None);
+        samples.is_missing(gap, step)
+    };
+    series.is_empty() || series.iter().any(misses)
 }

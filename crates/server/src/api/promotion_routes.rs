@@ -14,7 +14,10 @@ use crate::ingest::agent_reports::AgentReport;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect_routes;
 use crate::queries::series_routes::known;
-use api::{Operation, PollerFlush, PollerPeriod, PollerPromotion, PollerPromotions, PollerRequest};
+use api::{
+    EntryError, EntryErrors, Operation, PollerFlush, PollerPeriod, PollerPromotion,
+    PollerPromotions, PollerRequest,
+};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -23,7 +26,7 @@ use axum::response::Response;
 use control::{DemandError, NamedPeriod, NewPromotion, Promotion, PromotionOrigin, Quota};
 use jobs::{Interval, RegistryError, Window};
 use model::setting::Rejection;
-use model::{DeviceId, JobKey, JobState, NodeList, Origin, Timestamp};
+use model::{DeviceId, JobKey, JobState, Metric, NodeList, Origin, Timestamp, printable};
 use query::{QueryContext, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -343,7 +346,7 @@ pub(crate) async fn of_poller(
         return Err(no_credentials());
     }
     let request: PollerRequest = object(&app, &head, body).await?;
-    let PollerRequest { poller, names, busy, applied, rejected } = request;
+    let PollerRequest { poller, names, busy, applied, rejected, entry_errors } = request;
     let poller = DeviceId::new(&poller).map_err(wrong)?;
     let group = Origin::of_poller_group(&poller, 0);
     if !caller.rights.appends_of(&group.map_err(wrong)?) {
@@ -360,8 +363,11 @@ pub(crate) async fn of_poller(
             "`rejected`: source or reason of change {change} is not possible"
         )));
     }
+    let entry_errors = entry_errors.map(checked_entry_errors).transpose()?;
     let now = app.now();
-    app.pollers.met(poller, (applied, rejected), now);
+    if app.pollers.met(poller.clone(), (applied, rejected), now) {
+        app.engine.entry_errors().report(&poller, entry_errors, now);
+    }
     let active = app.on_demand.active();
     let version = format!("{:016x}", active.pollers_version());
     let newest_change = active.newest_period_change();
@@ -394,6 +400,25 @@ pub(crate) async fn of_poller(
         Ok::<_, RegistryError>(PollerPromotions { promotions, periods, flushes, busy, ..answer })
     });
     json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
+}
+
+/// Checks the errors that a poller reports of its description files.
+fn checked_entry_errors(mut errors: EntryErrors) -> Result<EntryErrors, HttpError> {
+    if errors.listed.len() > EntryErrors::LISTED_MAX {
+        let most = EntryErrors::LISTED_MAX;
+        return Err(HttpError::too_large(format!("`entry_errors` lists more than {most} errors")));
+    }
+    let shown = |text: &str| printable(text).chars().take(EntryError::CHARS_MAX).collect();
+    for error in &mut errors.listed {
+        let named = [&error.device, &error.alias].into_iter().flatten();
+        named.map(|name| DeviceId::new(name)).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+        if let Some(metric) = &error.metric {
+            Metric::check_name(metric).map_err(wrong)?;
+        }
+        (error.file, error.reason) = (shown(&error.file), shown(&error.reason));
+    }
+    let listed = u32::try_from(errors.listed.len()).unwrap_or(u32::MAX);
+    Ok(EntryErrors { count: errors.count.max(listed), ..errors })
 }
 
 fn shown_period(one: NamedPeriod<'_>) -> PollerPeriod {

@@ -78,6 +78,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Nodes => on(method, node_routes::nodes),
         Operation::ForgetNode => on(method, node_routes::forget),
         Operation::Devices => on(method, node_routes::devices),
+        Operation::Pollers => on(method, node_routes::pollers),
         Operation::ForgetPoller => on(method, node_routes::forget_poller),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),

@@ -39,19 +39,19 @@ impl PollerReport {
 }
 
 impl PollerReports {
-    /// Records a report.
+    /// Records a report. Returns whether the poller is remembered.
     pub(crate) fn met(
         &self,
         poller: DeviceId,
         (applied, mut rejected): (i64, Vec<PollerRejection>),
         now: Timestamp,
-    ) {
+    ) -> bool {
         let mut known = self.known.lock();
         if known.len() >= POLLERS_MAX && !known.contains_key(&poller) {
             known.retain(|_, report| report.is_current(now));
             if known.len() >= POLLERS_MAX {
                 self.not_remembered.add(1);
-                return;
+                return false;
             }
         }
         rejected.retain(|one| {
@@ -62,6 +62,7 @@ impl PollerReports {
             one.reason = printable(&one.reason).chars().take(REASON_CHARACTERS_MAX).collect();
         }
         known.insert(poller, PollerReport { applied, rejected, seen: now });
+        true
     }
 
     /// The latest report of a poller.

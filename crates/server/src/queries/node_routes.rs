@@ -124,6 +124,16 @@ pub(crate) async fn devices(
     reply(&app, &caller, move |engine, context| engine.devices(&filter, context)).await
 }
 
+/// `GET /api/v1/pollers`.
+pub(crate) async fn pollers(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    known(query, Operation::Pollers)?;
+    reply(&app, &caller, move |engine, context| engine.pollers(context)).await
+}
+
 /// `DELETE /api/v1/nodes/{node}`: removes a retired node from the list until it sends again.
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,

@@ -186,11 +186,13 @@ impl Intake {
         let samples_rejected = rejected.count.into();
         let stored = Stored { boot, mark, samples: kept, samples_rejected };
         let given_up = origin.note(&stored, settings);
-        opened_gaps
-            .into_iter()
-            .chain(rejections)
-            .chain(given_up)
-            .for_each(|gap| books.gaps.add(gap));
+        opened_gaps.into_iter().chain(given_up).for_each(|gap| books.gaps.add(gap));
+        for gap in rejections {
+            match gap.to <= possible.settled {
+                true => books.gaps.add_late(gap),
+                false => books.gaps.add(gap),
+            }
+        }
         Outcome::Stored { samples_rejected: rejected.count, reason: rejected.reason() }
     }
 

@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Two overlapping gaps with the same key are merged.
 type Key = (Origin, DeviceId, Box<str>, Cause);
 
+/// Longest time between two samples that arrived too late and share a gap.
+const LATE_JOIN_US: i64 = 3600 * Timestamp::SECOND;
+
 /// Limits of stored gaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GapLimits {
@@ -164,6 +167,19 @@ impl Gaps {
         }
     }
 
+    /// Adds a gap of samples that arrived too late. Each of a late series arrives alone: the newest gap of its key grows.
+    pub(crate) fn add_late(&mut self, mut gap: Gap) {
+        let key = (gap.origin.clone(), gap.device.clone(), gap.source.clone(), gap.cause);
+        if let Some(old) = self.newest.get(&key).and_then(|number| self.list.get(number)) {
+            if (0..=LATE_JOIN_US).contains(&gap.from.since(old.to)) {
+                gap.from = old.to.plus(-1);
+            } else if (0..=LATE_JOIN_US).contains(&old.from.since(gap.to)) {
+                gap.to = old.from.plus(1);
+            }
+        }
+        self.add(gap);
+    }
+
     /// Evicts a gap; returns whether it existed.
     fn forget(&mut self, number: Option<u64>) -> bool {
         let Some((number, gap)) = number.and_then(|number| self.list.remove_entry(&number)) else {
@@ -241,6 +257,27 @@ mod tests {
 
     fn count_of(gaps: &Gaps, origin: &str) -> usize {
         gaps.all().filter(|gap| gap.origin.as_str() == origin).count()
+    }
+
+    #[test]
+    fn samples_that_arrive_too_late_are_one_gap_that_grows() {
+        let mut gaps = Gaps::new([], 0, GapLimits::default());
+        let late = |second: i64| {
+            let at = second * Timestamp::SECOND;
+            Gap { cause: Cause::SeriesRejected, ..gap("n1", at - 1, at + 1) }
+        };
+        // Forwards, an earlier one, and the same again.
+        for second in [5000, 5005, 5010, 4990, 5005] {
+            gaps.add_late(late(second));
+        }
+        let spans = |gaps: &Gaps| -> Vec<(i64, i64)> {
+            gaps.all().map(|gap| (gap.from.0, gap.to.0)).collect()
+        };
+        let span = |from: i64, to: i64| (from * Timestamp::SECOND - 1, to * Timestamp::SECOND + 1);
+        assert_eq!(spans(&gaps), [span(4990, 5010)]);
+        gaps.add_late(Gap { device: DeviceId::new("n2").unwrap(), ..late(5015) });
+        gaps.add_late(late(5010 + 3601));
+        assert_eq!(spans(&gaps), [span(4990, 5010), span(5015, 5015), span(8611, 8611)]);
     }
 
     /// 220 batches of 1024 invented gaps, as one user or one node would send them.

@@ -83,12 +83,16 @@ impl Faults {
     }
 }
 
-/// Messages with other numbers are the same message. A URL names what fails, so its numbers count.
+/// Messages with other numbers are the same message. The numbers of a URL and of FILE:LINE count, because they name what
+/// fails. So do those of the names that follow it: a target has many devices and metrics.
 fn key(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
+    let mut has_place = false;
     for word in text.split_inclusive(char::is_whitespace) {
-        if word.contains("://") {
+        let is_place = word.contains("://") || is_line_of_file(word);
+        if is_place || (has_place && is_name(word)) {
             key.push_str(word);
+            has_place = true;
             continue;
         }
         for c in word.chars() {
@@ -100,6 +104,25 @@ fn key(text: &str) -> String {
         }
     }
     key
+}
+
+/// Whether a word is FILE:LINE, with a colon behind it or not.
+fn is_line_of_file(word: &str) -> bool {
+    let word = word.trim_end();
+    let parts = word.strip_suffix(':').unwrap_or(word).rsplit_once(':');
+    parts.is_some_and(|(file, line)| {
+        file.contains(|c: char| c.is_alphabetic())
+            && !line.is_empty()
+            && line.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Whether a word is a name with digits, and no number with a unit (`10ms`).
+fn is_name(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let has_letter = word.contains(|c: char| c.is_alphabetic());
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    has_letter && (unit.len() == word.len() || !unit.chars().all(char::is_alphabetic))
 }
 
 #[cfg(test)]
@@ -139,6 +162,20 @@ mod tests {
             assert!(faults.is_new(at(0), Level::Warn, "t", &text(1)));
             assert!(!faults.is_new(at(0), Level::Warn, "t", &text(2)));
         }
+    }
+
+    #[test]
+    fn names_of_a_target_and_lines_of_a_file_are_messages_of_their_own() {
+        let mut faults = Faults::default();
+        let mut is_new = |text: &str| faults.is_new(at(0), Level::Warn, "t", text);
+        assert!(is_new("snmp://pdu:161: outlet_1 of pdu-1: no row after 10ms, errno 1"));
+        assert!(is_new("snmp://pdu:161: outlet_2 of pdu-1: no row after 10ms, errno 1"));
+        assert!(is_new("snmp://pdu:161: outlet_2 of pdu-2: no row after 10ms, errno 1"));
+        assert!(!is_new("snmp://pdu:161: outlet_2 of pdu-2: no row after 12ms, errno 7"));
+        assert!(is_new("/etc/metrics.d/pdu.conf:1: warning: metric_1"));
+        assert!(is_new("/etc/metrics.d/pdu.conf:2: warning: metric_1"));
+        assert!(is_new("/proc/17/stat: gone, 3 of 4"));
+        assert!(!is_new("/proc/18/stat: gone, 4 of 5"), "no FILE:LINE");
     }
 
     #[test]

@@ -18,7 +18,10 @@ use redfish_session::RedfishSession;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::task::JoinSet;
 
 /// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -26,15 +29,25 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 /// The beginning of the paths of Redfish.
 const REDFISH: &str = "/redfish/";
 
+/// Documents of a service that are requested at the same time, and of one with TLS: a new connection costs a BMC about a
+/// second, so that each is kept.
+const AT_ONCE: usize = 4;
+const AT_ONCE_TLS: usize = 2;
+
 /// A service of JSON documents.
 pub(super) struct Documents {
-    client: Client,
+    /// Clients without a request.
+    clients: Vec<Client>,
     target: Arc<Target>,
+    /// The requests to the services of the host. The exchange has one of them.
+    host: Arc<Semaphore>,
     /// Its Redfish sessions, one for each way in which certificates are verified.
-    sessions: Vec<RedfishSession>,
+    sessions: Vec<(TlsVerification, SharedSession)>,
     /// The documents that reject the user or did not answer: they are requested after the others.
     failing: BTreeSet<String>,
 }
+
+type SharedSession = Arc<Mutex<RedfishSession>>;
 
 /// Why a document is not read.
 #[derive(Clone)]
@@ -51,14 +64,58 @@ impl From<Failure> for FetchError {
     }
 }
 
+/// A document, and the places of its descriptions.
+type Wanted<'a> = ((&'a str, &'a TlsVerification), Vec<usize>);
+
 impl Documents {
-    pub(super) fn new(target: &Arc<Target>) -> Self {
-        let (client, target) = (Client::new(target), Arc::clone(target));
-        Self { client, target, sessions: Vec::new(), failing: BTreeSet::new() }
+    pub(super) fn new(target: &Arc<Target>, host: Arc<Semaphore>) -> Self {
+        let (clients, sessions) = (Vec::new(), Vec::new());
+        Self { clients, target: Arc::clone(target), host, sessions, failing: BTreeSet::new() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
-        let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
+        let documents = self.documents(due, exchange);
+        let mut next = documents.iter().enumerate();
+        let mut running = JoinSet::new();
+        // A wrong password is sent once: the others wait until the service has accepted it.
+        let mut is_accepted = self.target.user.is_none();
+        loop {
+            let at_once = if self.target.is_tls { AT_ONCE_TLS } else { AT_ONCE };
+            while running.is_empty() || is_accepted && running.len() < at_once {
+                let Ok(permit) = self.permit(running.is_empty()) else { break };
+                let Some((nth, ((path, tls), _))) = next.next() else { break };
+                // The exchange may end before the response, by its timeout.
+                self.failing.insert((*path).to_owned());
+                let client = self.clients.pop().unwrap_or_else(|| Client::new(&self.target));
+                let session = self.session(path, tls);
+                let request = (Arc::clone(&self.target), (*tls).clone(), (*path).to_owned());
+                running.spawn(async move {
+                    let _permit = permit;
+                    (nth, fetch(client, session, request).await)
+                });
+            }
+            let (nth, (client, fetched)) = match running.join_next().await {
+                None => return,
+                Some(Ok(joined)) => joined,
+                // The exchange reports it.
+                Some(Err(error)) => resume_unwind(error.into_panic()),
+            };
+            self.clients.push(client);
+            let Some(((path, _), places)) = documents.get(nth) else { continue };
+            let fetched = match fetched {
+                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
+                Err(FetchError::Document(failure)) => Err(failure),
+                Ok(document) => Ok(document),
+            };
+            is_accepted |= fetched.is_ok();
+            self.failing.remove(*path);
+            add(places, &fetched, due, exchange);
+        }
+    }
+
+    /// The documents of the descriptions without a result. Those that failed are the last.
+    fn documents<'a>(&self, due: &[&'a Description], exchange: &Exchange) -> Vec<Wanted<'a>> {
+        let mut documents: Vec<Wanted<'_>> = Vec::new();
         for (place, description) in exchange.open(due) {
             if let Request::Json(request) = &description.request {
                 let key = (&*request.document, &description.rare().tls);
@@ -69,83 +126,110 @@ impl Documents {
             }
         }
         documents.sort_by_key(|((path, _), _)| self.failing.contains(*path));
-        for ((path, tls), places) in documents {
-            // The exchange may end here, by its timeout.
-            self.failing.insert(path.to_owned());
-            let fetched = match self.fetch(tls, path).await {
-                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
-                Err(FetchError::Document(failure)) => Err(failure),
-                Ok(document) => Ok(document),
-            };
-            self.failing.remove(path);
-            for place in places {
-                let Some(description) = due.get(place) else { continue };
-                let value = fetched.as_ref().map_err(Clone::clone);
-                match value.and_then(|value| value_at(description, value)) {
-                    Ok((value, labels, is_only)) => {
-                        exchange.value(place, due, labels, value);
-                        if !is_only {
-                            let Description { name, device, .. } = description;
-                            let what = "the JSONPath matches several values; the first is used";
-                            exchange.warnings.push(format!("{name} of {device}: {what}"));
-                        }
-                    }
-                    Err(failure) => exchange.fail(place, failure),
+        documents
+    }
+
+    /// Permits a request: the first by the exchange itself, a further one if the host has few.
+    fn permit(&self, is_first: bool) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+        if is_first {
+            return Ok(None);
+        }
+        Arc::clone(&self.host).try_acquire_owned().map(Some)
+    }
+
+    /// The session in which a document is requested, if it is one of Redfish.
+    fn session(&mut self, path: &str, tls: &TlsVerification) -> Option<SharedSession> {
+        if self.target.user.is_none() || !path.starts_with(REDFISH) {
+            return None;
+        }
+        let known = self.sessions.iter().find(|(of, _)| of == tls);
+        if let Some((_, session)) = known {
+            return Some(Arc::clone(session));
+        }
+        let session = Arc::new(Mutex::new(RedfishSession::new(tls)));
+        self.sessions.push((tls.clone(), Arc::clone(&session)));
+        Some(session)
+    }
+}
+
+/// Adds the values of the descriptions at `places`, which are in one document.
+fn add(
+    places: &[usize],
+    fetched: &Result<Value, Failure>,
+    due: &[&Description],
+    exchange: &mut Exchange,
+) {
+    for place in places.iter().copied() {
+        let Some(description) = due.get(place) else { continue };
+        let value = fetched.as_ref().map_err(Clone::clone);
+        match value.and_then(|value| value_at(description, value)) {
+            Ok((value, labels, is_only)) => {
+                exchange.value(place, due, labels, value);
+                if !is_only {
+                    let Description { name, device, .. } = description;
+                    let what = "the JSONPath matches several values; the first is used";
+                    exchange.warnings.push(format!("{name} of {device}: {what}"));
                 }
             }
+            Err(failure) => exchange.fail(place, failure),
         }
     }
+}
 
-    async fn fetch(&mut self, tls: &TlsVerification, path: &str) -> Result<Value, FetchError> {
-        let call = Call::get(path, ("application/json", BODY_BYTES_MAX));
-        let received = if self.target.user.is_some() && path.starts_with(REDFISH) {
-            self.fetch_in_session(tls, &call).await?
-        } else {
-            self.client.follow(tls, call).await?
-        };
-        let has_user = self.target.user.is_some();
-        let is_rejected = has_user && received.status == StatusCode::UNAUTHORIZED;
-        let body = received.into_body().map_err(|failure| match is_rejected {
-            true => FetchError::User(failure),
-            false => FetchError::Document(failure),
-        })?;
-        Ok(lenient_json::parse(&body.bytes).map_err(Failure::broken)?)
-    }
+/// Requests a document. Returns the client for the next one.
+async fn fetch(
+    mut client: Client,
+    session: Option<SharedSession>,
+    (target, tls, path): (Arc<Target>, TlsVerification, String),
+) -> (Client, Result<Value, FetchError>) {
+    let document = fetch_with(&mut client, session.as_deref(), (&target, &tls, &path)).await;
+    (client, document)
+}
 
-    /// Sends a request in a session, if the service has them. A session that has ended is opened again,
-    /// once; a service that rejects the new one, too, receives the password.
-    async fn fetch_in_session(
-        &mut self,
-        tls: &TlsVerification,
-        call: &Call<'_>,
-    ) -> Result<Received, FetchError> {
-        let known = self.sessions.iter().position(|one| one.verification == *tls);
-        let known = known.unwrap_or_else(|| {
-            self.sessions.push(RedfishSession::new(tls));
-            self.sessions.len() - 1
-        });
-        let (client, target) = (&mut self.client, &self.target);
-        let Some(session) = self.sessions.get_mut(known) else {
-            return Ok(client.follow(tls, call.clone()).await?);
-        };
-        // A session that was used, a new one, and none.
-        for _ in 0..3 {
-            let token = session.token(client, target).await?;
-            let authorization = token
-                .as_ref()
-                .map_or(Authorization::Basic, |token| Authorization::Token(token.reveal()));
-            let received = client.follow(tls, Call { authorization, ..call.clone() }).await?;
-            let is_rejected = received.status == StatusCode::UNAUTHORIZED;
-            if token.is_none() || !is_rejected {
-                if received.status.is_success() {
-                    session.accept();
-                }
+async fn fetch_with(
+    client: &mut Client,
+    session: Option<&Mutex<RedfishSession>>,
+    (target, tls, path): (&Target, &TlsVerification, &str),
+) -> Result<Value, FetchError> {
+    let call = Call::get(path, ("application/json", BODY_BYTES_MAX));
+    let received = match session {
+        Some(session) => fetch_in_session(client, session, (target, tls), &call).await?,
+        None => client.follow(tls, call).await?,
+    };
+    let is_rejected = target.user.is_some() && received.status == StatusCode::UNAUTHORIZED;
+    let body = received.into_body().map_err(|failure| match is_rejected {
+        true => FetchError::User(failure),
+        false => FetchError::Document(failure),
+    })?;
+    Ok(lenient_json::parse(&body.bytes).map_err(Failure::broken)?)
+}
+
+/// Sends a request in a session, if the service has them. A session that has ended is opened again,
+/// once; a service that rejects the new one, too, receives the password.
+async fn fetch_in_session(
+    client: &mut Client,
+    session: &Mutex<RedfishSession>,
+    (target, tls): (&Target, &TlsVerification),
+    call: &Call<'_>,
+) -> Result<Received, FetchError> {
+    // A session that was used, a new one, and none.
+    for _ in 0..3 {
+        let token = session.lock().await.token(client, target).await?;
+        let authorization = token
+            .as_ref()
+            .map_or(Authorization::Basic, |token| Authorization::Token(token.reveal()));
+        let received = client.follow(tls, Call { authorization, ..call.clone() }).await?;
+        let is_rejected = received.status == StatusCode::UNAUTHORIZED;
+        match token {
+            Some(token) if is_rejected => session.lock().await.reject(client, &token).await,
+            Some(token) if received.status.is_success() => {
+                session.lock().await.accept(&token);
                 return Ok(received);
             }
-            session.reject(client).await;
+            _ => return Ok(received),
         }
-        Err(Failure::broken("the service ends each session").into())
     }
+    Err(Failure::broken("the service ends each session").into())
 }
 
 impl Poller for Documents {
@@ -159,8 +243,9 @@ impl Poller for Documents {
 
     fn close(&mut self) -> Running<'_> {
         Box::pin(async {
-            for session in &mut self.sessions {
-                session.close(&mut self.client).await;
+            let mut client = self.clients.pop().unwrap_or_else(|| Client::new(&self.target));
+            for (_, session) in &self.sessions {
+                session.lock().await.close(&mut client).await;
             }
         })
     }
@@ -208,7 +293,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn a_document_that_does_not_answer_costs_the_others_one_exchange() {
+    async fn a_document_that_does_not_answer_costs_no_other() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
@@ -232,19 +317,23 @@ mod tests {
         };
         let all = entries_of(&["a", "b"].map(entry).concat());
         let due: Vec<&Description> = all.iter().collect();
-        let mut documents = Documents::new(&all[0].target);
         let mut failures = Vec::new();
-        for _ in 0..3 {
-            let mut exchange = Exchange::new(Timestamp(0), due.len());
-            // The exchange before lasted as long as the period.
-            exchange.late = Duration::from_millis(50);
-            run(&mut documents, &due, &mut exchange).await;
-            let places = exchange.failures.iter().map(|(place, failure)| (*place, &*failure.what));
-            let places: Vec<_> = places.map(|(place, what)| format!("{place}: {what}")).collect();
-            failures.push(places);
+        // The host permits only one request at a time, and further ones.
+        for permits in [0, 8] {
+            let mut documents = Documents::new(&all[0].target, Arc::new(Semaphore::new(permits)));
+            for _ in 0..3 {
+                let mut exchange = Exchange::new(Timestamp(0), due.len());
+                // The exchange before lasted as long as the period.
+                exchange.late = Duration::from_millis(50);
+                run(&mut documents, &due, &mut exchange).await;
+                let failed = exchange.failures.iter();
+                let failed = failed.map(|(place, failure)| format!("{place}: {}", failure.what));
+                failures.push(failed.collect::<Vec<_>>());
+            }
         }
         let no = |place| format!("{place}: no complete answer within 350 ms");
-        assert_eq!(failures, [vec![no(0), no(1)], vec![no(0)], vec![no(0)]]);
+        assert_eq!(failures[..3], [vec![no(0), no(1)], vec![no(0)], vec![no(0)]]);
+        assert_eq!(failures[3..], [vec![no(0)], vec![no(0)], vec![no(0)]]);
     }
 
     #[test]

@@ -133,15 +133,19 @@ impl RedfishSession {
     }
 
     /// Records that the service has accepted the token.
-    pub(super) fn accept(&mut self) {
-        if let State::Open { is_accepted, .. } = &mut self.state {
-            *is_accepted = true;
+    pub(super) fn accept(&mut self, accepted: &Secret) {
+        if let State::Open { is_accepted, token, .. } = &mut self.state {
+            *is_accepted |= token == accepted;
         }
     }
 
     /// Closes a session whose token is rejected. If it was never accepted, the service opens sessions that it does not
     /// use: then none is opened for a time.
-    pub(super) async fn reject(&mut self, client: &mut Client) {
+    pub(super) async fn reject(&mut self, client: &mut Client, rejected: &Secret) {
+        // Another request may have opened the next one.
+        if !matches!(&self.state, State::Open { token, .. } if token == rejected) {
+            return;
+        }
         let is_unused = matches!(self.state, State::Open { is_accepted: false, .. });
         self.close(client).await;
         if is_unused {
@@ -198,6 +202,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
+
+    fn documents_of(one: &Description) -> Documents {
+        Documents::new(&one.target, Arc::new(Semaphore::new(8)))
+    }
 
     /// What a service does.
     #[derive(Clone, Copy, Debug, Default)]
@@ -332,7 +341,7 @@ mod tests {
     async fn a_session_is_opened_once_opened_again_when_it_ends_and_closed() {
         let service = Service::start(Options::default()).await;
         let all = service.entries("calvin");
-        let mut documents = Documents::new(&all[0].target);
+        let mut documents = documents_of(&all[0]);
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         let (a, b) = ("GET /redfish/v1/a t1", "GET /redfish/v1/b t1");
         assert_eq!(service.taken(), [ROOT_GET, POST, a, b]);
@@ -353,7 +362,7 @@ mod tests {
         for has_no_sessions in [false, true] {
             let service = Service::start(Options { has_no_sessions, ..Options::default() }).await;
             let all = service.entries("wrong");
-            let mut documents = Documents::new(&all[0].target);
+            let mut documents = documents_of(&all[0]);
             let (values, causes) = poll(&mut documents, &all).await;
             assert_eq!((values, causes), (vec![], vec![Cause::PermissionLost; 2]));
             let attempt = if has_no_sessions { "GET /redfish/v1/a root:wrong" } else { POST };
@@ -366,7 +375,7 @@ mod tests {
         let basic = ["GET /redfish/v1/a root:calvin", "GET /redfish/v1/b root:calvin"];
         let service = Service::start(Options { has_no_sessions: true, ..Options::default() }).await;
         let all = service.entries("calvin");
-        let mut documents = Documents::new(&all[0].target);
+        let mut documents = documents_of(&all[0]);
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         assert_eq!(service.taken(), [&[ROOT_GET][..], &basic].concat());
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
@@ -374,7 +383,7 @@ mod tests {
         // It rejects the token that it gave: the session is closed, and none is opened again.
         let service = Service::start(Options { needs_password: true, ..Options::default() }).await;
         let all = service.entries("calvin");
-        let mut documents = Documents::new(&all[0].target);
+        let mut documents = documents_of(&all[0]);
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));
         let (first, close) = ("GET /redfish/v1/a t1", "DELETE /redfish/v1/Sessions/1 root:calvin");
         assert_eq!(service.taken(), [&[ROOT_GET, POST, first, close][..], &basic].concat());
@@ -388,7 +397,7 @@ mod tests {
     async fn a_session_without_an_answer_is_not_opened_again() {
         let service = Service::start(Options { is_silent: true, ..Options::default() }).await;
         let all = service.entries("calvin");
-        let mut documents = Documents::new(&all[0].target);
+        let mut documents = documents_of(&all[0]);
         assert_eq!(poll(&mut documents, &all).await.1, vec![Cause::SourceTimeout; 2]);
         assert_eq!(service.taken(), [ROOT_GET, POST]);
         assert_eq!(poll(&mut documents, &all).await, (READ.into(), vec![]));

@@ -1,7 +1,7 @@
 //! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
 //! everything if one list is empty.
 
-use crate::descriptions::{Description, Target};
+use crate::descriptions::{ALIAS, Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::polling::http::{Call, Client};
@@ -25,8 +25,6 @@ const HELP_MAX: usize = 500;
 /// The metric whose labels name another one (Kwollect's custom metrics).
 const CUSTOM: &str = "kwollect_custom";
 
-/// The label with the node that a device feeds.
-const ALIAS: &str = "_device_alias";
 /// Characters of a name in a message.
 const SHOWN_MAX: usize = 80;
 
@@ -111,13 +109,23 @@ impl Exporter {
                     exchange.readings.extend(scrape.readings);
                     for (place, (description, request)) in places.iter().zip(&requests) {
                         match missing(description, request, &scrape.names) {
-                            Some(failure) => exchange.fail(*place, failure),
-                            None => exchange.settle(*place),
+                            Ok(names) => {
+                                exchange.settle(*place);
+                                let one = std::slice::from_ref(place);
+                                exchange.count_errors(one, due, names.len());
+                                let device = &description.device;
+                                let warning = |name| {
+                                    let name = shortened(name);
+                                    format!("the exporter has no metric {name} of {device}")
+                                };
+                                exchange.warnings.extend(names.into_iter().map(warning));
+                            }
+                            Err(failure) => exchange.fail(*place, failure),
                         }
                     }
                     if let Some(first) = scrape.first_bad {
                         let more = scrape.bad_lines;
-                        exchange.count_bad_lines(&places, due, more);
+                        exchange.count_errors(&places, due, more);
                         exchange.warnings.push(format!("{more} lines are no samples: {first}"));
                     }
                 }
@@ -197,9 +205,18 @@ fn read(
         }
         let exposed = exposed(&families, &sample);
         let mut bad = None;
+        let of_others = scrape.readings.len();
         for description in requesting(&sample, requests) {
             match reading(&sample, description, &exposed, at) {
-                Ok(reading) => scrape.readings.push(reading),
+                Ok(reading) => {
+                    // Labels of the exporter may replace those in which entries differ.
+                    let is_same = |one: &Reading| {
+                        (&one.device, &one.labels) == (&reading.device, &reading.labels)
+                    };
+                    if !scrape.readings.iter().skip(of_others).any(is_same) {
+                        scrape.readings.push(reading);
+                    }
+                }
                 Err(what) => bad = Some(what),
             }
         }
@@ -221,18 +238,22 @@ fn read(
     }
 }
 
-/// Why a description has no value: the exporter has none of the metrics that it names. Custom metrics come and go.
-fn missing(
+/// The metrics that a description names and the exporter has not. If it has none of them, the description has no value.
+/// Custom metrics come and go.
+fn missing<'a>(
     description: &Description,
-    request: &PrometheusRequest,
+    request: &'a PrometheusRequest,
     names: &HashSet<String>,
-) -> Option<Failure> {
-    let is_there = |name: &String| name == CUSTOM || names.contains(name);
-    let is_limited = request.names.is_empty() || description.rare().only.is_some();
-    let are_missing = !is_limited && !request.names.iter().any(is_there);
-    are_missing.then(|| {
-        Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
-    })
+) -> Result<Vec<&'a str>, Failure> {
+    if description.rare().only.is_some() {
+        return Ok(Vec::new());
+    }
+    let is_missing = |name: &&String| *name != CUSTOM && !names.contains(*name);
+    let missing: Vec<&str> = request.names.iter().filter(is_missing).map(|name| &**name).collect();
+    if !missing.is_empty() && missing.len() == request.names.len() {
+        return Err(Failure::broken(format!("the exporter has no metric {}", missing.join(", "))));
+    }
+    Ok(missing)
 }
 
 /// Adds what a comment states about a family.
@@ -264,7 +285,7 @@ fn exposed(families: &HashMap<String, Family>, sample: &Sample<'_>) -> Exposed {
     Family::SUFFIXES.iter().find_map(of_suffix).unwrap_or_default()
 }
 
-/// The first description of each device that requests a sample. An empty list requests everything.
+/// The descriptions that request a sample: the first of each device and labels. An empty list requests everything.
 fn requesting<'a>(
     sample: &Sample<'_>,
     requests: &[(&'a Description, &PrometheusRequest)],
@@ -282,7 +303,10 @@ fn requesting<'a>(
     };
     let mut first: Vec<&Description> = Vec::new();
     for (description, _) in requests.iter().filter(is_requested) {
-        if first.iter().all(|one| one.device != description.device) {
+        let is_other = |one: &&Description| {
+            (&one.device, &one.labels) != (&description.device, &description.labels)
+        };
+        if first.iter().all(is_other) {
             first.push(description);
         }
     }

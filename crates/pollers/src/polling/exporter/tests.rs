@@ -59,11 +59,20 @@ fn each_device_of_an_exporter_has_its_own_samples() {
         found,
         [
             ("n1", "prom_a", room, 8.0),
+            ("n1", "prom_a", "{}", 16.0),
             ("n1", "prom_b", room, 4.0),
             ("n1", "prom_c", "{}", 4.0),
             ("n2", "prom_a", "{}", 4.0),
         ]
     );
+    // The exporter's own label replaces those in which the entries differ: one series has one sample.
+    let scrape = scraped(&all[..1], "a{room=\"2\"} 8\n");
+    let mut two = all[..1].to_vec();
+    two.extend(entries_of(
+        "- {name: x, device_id: n1, url: 'prometheus://n1:9100/a', labels: {room: 3}}\n",
+    ));
+    let both = scraped(&two, "a{room=\"2\"} 8\n");
+    assert_eq!(both.readings, scrape.readings, "{:?}", both.readings);
 }
 
 #[test]
@@ -79,8 +88,8 @@ fn every_stored_name_is_one_of_the_frame() {
     assert!(scrape.first_bad.unwrap().contains("`a, b` is no metric name"));
     // Those lines are counted, once for each device, and no value fails.
     let mut exchange = Exchange::new(Timestamp(0), 1);
-    exchange.count_bad_lines(&[0], &[&all[0]], scrape.bad_lines);
-    assert_eq!(exchange.bad_lines, [(0, 2)]);
+    exchange.count_errors(&[0], &[&all[0]], scrape.bad_lines);
+    assert_eq!(exchange.other_errors, [(0, 2)]);
 }
 
 #[test]
@@ -139,12 +148,10 @@ fn a_page_that_is_no_exposition_and_missing_metrics_are_failures() {
     let page = read("<html>not metrics</html>\n").unwrap_err();
     assert!(page.what.starts_with("the response is no exposition"), "{page}");
     let scrape = read("here 1\nelsewhere 2\n").unwrap();
-    let failures: Vec<Option<String>> = requests
-        .iter()
-        .map(|(one, request)| missing(one, request, &scrape.names).map(|one| one.to_string()))
-        .collect();
-    let absent = Some("the exporter has no metric none, other".to_owned());
-    assert_eq!(failures, [absent, None, None]);
+    let missing = |(one, request)| missing(one, request, &scrape.names).map_err(|e| e.to_string());
+    let found: Vec<_> = requests.iter().copied().map(missing).collect();
+    let absent = Err("the exporter has no metric none, other".to_owned());
+    assert_eq!(found, [absent, Ok(vec!["none"]), Ok(vec![])]);
     assert_eq!(read("").unwrap().readings.len(), 0, "an empty exposition");
 }
 

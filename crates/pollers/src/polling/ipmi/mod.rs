@@ -23,6 +23,7 @@ use model::Labels;
 use sensors::Sensors;
 use session::Session;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// A BMC.
 pub(super) struct Ipmi {
@@ -31,11 +32,14 @@ pub(super) struct Ipmi {
     session: Option<Session>,
     sensors: Option<Sensors>,
     cache: SdrCache,
+    /// The readings of this BMC's records.
+    readings: Arc<Semaphore>,
 }
 
 impl Ipmi {
-    pub(super) fn new(target: &Arc<Target>, cache: &SdrCache) -> Self {
-        Self { target: Arc::clone(target), session: None, sensors: None, cache: cache.clone() }
+    pub(super) fn new(target: &Arc<Target>, cache: &SdrCache, readings: Arc<Semaphore>) -> Self {
+        let (target, cache) = (Arc::clone(target), cache.clone());
+        Self { target, session: None, sensors: None, cache, readings }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -74,7 +78,7 @@ impl Ipmi {
             request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
         };
         if due.iter().any(|one| is_sensor(&one)) {
-            let of = (&self.cache, &*self.target);
+            let of = (&self.cache, &*self.target, &*self.readings);
             match &mut self.sensors {
                 Some(sensors) => sensors.refresh(session, of).await?,
                 None => self.sensors = Some(Sensors::read(session, of).await?),

@@ -5,6 +5,7 @@ use super::session::Session;
 use crate::descriptions::Target;
 use crate::polling::reading::Failure;
 use kernel::ipmi::{Analog, RepositoryWalk, Request as Command};
+use tokio::sync::Semaphore;
 
 /// The sensors' records, as of a state of the repository.
 pub(super) struct Sensors {
@@ -16,12 +17,14 @@ impl Sensors {
     /// Reads all records, from the disk if they are stored there.
     pub(super) async fn read(
         session: &mut Session,
-        (cache, target): (&SdrCache, &Target),
+        (cache, target, readings): (&SdrCache, &Target, &Semaphore),
     ) -> Result<Self, Failure> {
         let state = state(session).await?;
         if let Some(sensors) = cache.load(target, &state).await {
             return Ok(Self { state, sensors });
         }
+        // A BMC has one reservation: another session of this poller must not take it away. The semaphore is never closed.
+        let _turn = readings.acquire().await.ok();
         let mut walk = RepositoryWalk::default();
         while let Some(request) = walk.request() {
             let answer = session.command(&request).await?;
@@ -35,7 +38,7 @@ impl Sensors {
     pub(super) async fn refresh(
         &mut self,
         session: &mut Session,
-        of: (&SdrCache, &Target),
+        of: (&SdrCache, &Target, &Semaphore),
     ) -> Result<(), Failure> {
         if state(session).await? != self.state {
             *self = Self::read(session, of).await?;

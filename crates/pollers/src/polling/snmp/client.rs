@@ -1,13 +1,14 @@
 //! A client of an agent, and its errors as failures.
 
+use super::keys::{KeyCache, bad};
 use crate::descriptions::Target;
 use crate::polling::reading::Failure;
-use crate::protocols::{Auth, Privacy, SnmpSecurity, SnmpVersion};
+use crate::protocols::{Privacy, SnmpSecurity, SnmpVersion};
 use async_snmp::transport::{UdpHandle, UdpTransport};
 use async_snmp::v3::PersistedDesSaltState;
 use async_snmp::{
-    AuthProtocol, Client, DesSaltState, Error, ErrorKind, ErrorStatus, MasterKeys, Oid,
-    PrivProtocol, Retry, UsmConfig, Value, VarBind, Version, WalkOptions,
+    Client, DesSaltState, Error, ErrorKind, ErrorStatus, MasterKeys, Oid, Retry,
+    TargetClientBuilder, UsmConfig, Value, VarBind, Version, WalkOptions,
 };
 use bytes::Bytes;
 use std::convert::Infallible;
@@ -15,11 +16,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 
 /// Wait for the response to one message. The exchange's own timeout ends all of them.
 const RESPONSE_WAIT: Duration = Duration::from_secs(1);
 /// Messages sent again after a lost one.
 const RETRIES: u32 = 3;
+/// Messages of a probe that are sent again, and the shortest wait for the response to one.
+const PROBE_RETRIES: u32 = 1;
+const PROBE_WAIT_MIN: Duration = Duration::from_millis(125);
 /// The error of a request that is too large.
 pub(super) const TOO_BIG: &str = "tooBig";
 /// sysUpTime (RFC 3418).
@@ -38,6 +43,7 @@ const ROWS_MAX: usize = 50_000;
 pub(in crate::polling) struct SnmpTransport {
     v4: OnceCell<UdpTransport>,
     v6: OnceCell<UdpTransport>,
+    keys: KeyCache,
 }
 
 impl SnmpTransport {
@@ -77,11 +83,12 @@ pub(super) enum RequestError {
 }
 
 impl SnmpClient {
-    /// Resolves the name of an agent. Nothing is sent to it.
+    /// Resolves the name of an agent, and verifies the keys of version 3. An exchange lasts `limit` at most.
     pub(super) async fn open(
         target: &Target,
         version: &SnmpVersion,
         transport: &SnmpTransport,
+        limit: Duration,
     ) -> Result<Self, Failure> {
         let found = lookup_host((&*target.host, target.port)).await;
         let found = found.map_err(|error| Failure::broken(format!("cannot resolve: {error}")))?;
@@ -89,51 +96,20 @@ impl SnmpClient {
         let address: SocketAddr =
             address.ok_or_else(|| Failure::broken("the name has no address"))?;
         let user = target.user.as_ref().map_or("", |user| user.reveal()).to_owned();
-        let target_user = user.clone();
         let auth = match version {
-            SnmpVersion::V1 => async_snmp::Auth::v1(user),
-            SnmpVersion::V2c => async_snmp::Auth::v2c(user),
-            SnmpVersion::V3(security) => usm(user, security)?.into(),
+            SnmpVersion::V1 => async_snmp::Auth::v1(user.clone()),
+            SnmpVersion::V2c => async_snmp::Auth::v2c(user.clone()),
+            SnmpVersion::V3(security) => {
+                usm(user.clone(), security, transport.keys.of(security).await?)?.into()
+            }
         };
         let transport = transport.to(address.ip()).await?;
-        let options = WalkOptions { result_limit: Some(ROWS_MAX), ..WalkOptions::default() };
-        let build = |retries: u32, allows_reports: bool| {
-            let retry = Retry::fixed(retries, Duration::ZERO);
-            let retry = retry.map_err(|error| Failure::broken(error.to_string()))?;
-            let builder = Client::builder(address, auth.clone())
-                .request_timeout(RESPONSE_WAIT)
-                .retry(retry)
-                .max_oids_per_request(MESSAGE_VARIABLES_MAX)
-                .walk_options(options)
-                // All agents share a socket: another agent must not answer in place of this one.
-                .strict_source(true)
-                .allow_unauthenticated_v3_time_correction(allows_reports);
-            Ok(match version {
-                SnmpVersion::V3(security)
-                    if matches!(security.privacy, Some((Privacy::Des, _))) =>
-                {
-                    builder.des_salt_state(salts()?)
-                }
-                _ => builder,
-            })
-        };
-        if matches!(version, SnmpVersion::V3(security) if security.auth.is_some()) {
-            // An agent rejects a wrong key by a report that it cannot sign, and the library drops what is not signed. This
-            // request accepts such reports; nothing else of its response is used.
-            let probe = build(0, true)?.build_with(transport).await;
-            let probe = probe.map_err(|error| failure(&error))?;
-            let uptime = Oid::from_slice(&UPTIME);
-            if let Err(error) = probe.get(&uptime).await {
-                match error.kind() {
-                    ErrorKind::Report | ErrorKind::Auth => return Err(failure(&error)),
-                    ErrorKind::Timeout if responds(&target_user, address, transport).await => {
-                        return Err(Failure::denied(NOT_DECRYPTED));
-                    }
-                    _ => {}
-                }
-            }
+        let agent = Agent { address, auth, transport, wait: probe_wait(limit) };
+        if let SnmpVersion::V3(security) = version {
+            agent.verify_keys(user, security).await?;
         }
-        let client = build(RETRIES, false)?.build_with(transport).await;
+        let builder = agent.builder(version, RESPONSE_WAIT, RETRIES)?;
+        let client = builder.build_with(transport).await;
         client.map(|client| Self { client }).map_err(|error| failure(&error))
     }
 
@@ -194,11 +170,87 @@ impl SnmpClient {
     }
 }
 
+/// An agent to which no client is open yet.
+struct Agent<'a> {
+    address: SocketAddr,
+    auth: async_snmp::Auth,
+    transport: &'a UdpTransport,
+    /// Wait for the response to a probe.
+    wait: Duration,
+}
+
+impl Agent<'_> {
+    fn builder(
+        &self,
+        version: &SnmpVersion,
+        wait: Duration,
+        retries: u32,
+    ) -> Result<TargetClientBuilder, Failure> {
+        let retry = Retry::fixed(retries, Duration::ZERO);
+        let retry = retry.map_err(|error| Failure::broken(error.to_string()))?;
+        let options = WalkOptions { result_limit: Some(ROWS_MAX), ..WalkOptions::default() };
+        let builder = Client::builder(self.address, self.auth.clone())
+            .request_timeout(wait)
+            .retry(retry)
+            .max_oids_per_request(MESSAGE_VARIABLES_MAX)
+            .walk_options(options)
+            // All agents share a socket: another agent must not answer in place of this one.
+            .strict_source(true);
+        Ok(match version {
+            SnmpVersion::V3(security) if matches!(security.privacy, Some((Privacy::Des, _))) => {
+                builder.des_salt_state(salts()?)
+            }
+            _ => builder,
+        })
+    }
+
+    /// Finds out whether the agent accepts the keys of a user.
+    async fn verify_keys(&self, user: String, security: &SnmpSecurity) -> Result<(), Failure> {
+        if security.auth.is_none() {
+            return Ok(());
+        }
+        // An agent drops what it cannot decrypt, as if it was dead. If it is silent, a request without encryption is sent.
+        let mut responding = JoinSet::new();
+        if security.privacy.is_some() {
+            let (address, transport, wait) = (self.address, self.transport.clone(), self.wait);
+            responding.spawn(async move {
+                tokio::time::sleep(wait).await;
+                responds(user, address, &transport, wait).await
+            });
+        }
+        // An agent rejects a wrong key by a report that it cannot sign, and the library drops what is not signed. This
+        // request accepts such reports; nothing else of its response is used.
+        let version = SnmpVersion::V3(Box::new(security.clone()));
+        let probe = self.builder(&version, self.wait, PROBE_RETRIES)?;
+        let probe = probe.allow_unauthenticated_v3_time_correction(true);
+        let probe = probe.build_with(self.transport).await.map_err(|error| failure(&error))?;
+        let Err(error) = probe.get(&Oid::from_slice(&UPTIME)).await else { return Ok(()) };
+        match error.kind() {
+            ErrorKind::Report | ErrorKind::Auth => Err(failure(&error)),
+            ErrorKind::Timeout if matches!(responding.join_next().await, Some(Ok(true))) => {
+                Err(Failure::denied(NOT_DECRYPTED))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The probes need half of an exchange, in which their verdict is then reported.
+fn probe_wait(limit: Duration) -> Duration {
+    let wait = limit / 2 / (PROBE_RETRIES + 1);
+    wait.clamp(PROBE_WAIT_MIN, RESPONSE_WAIT)
+}
+
 /// Whether an agent responds to a request of a user without keys, by whatever report or error. An agent drops what it
 /// cannot decrypt.
-async fn responds(user: &str, address: SocketAddr, transport: &UdpTransport) -> bool {
-    let builder = Client::builder(address, UsmConfig::new(user.to_owned()))
-        .request_timeout(RESPONSE_WAIT)
+async fn responds(
+    user: String,
+    address: SocketAddr,
+    transport: &UdpTransport,
+    wait: Duration,
+) -> bool {
+    let builder = Client::builder(address, UsmConfig::new(user))
+        .request_timeout(wait)
         .retry(Retry::none())
         .strict_source(true)
         .allow_unauthenticated_v3_time_correction(true);
@@ -209,30 +261,13 @@ async fn responds(user: &str, address: SocketAddr, transport: &UdpTransport) -> 
     }
 }
 
-fn usm(user: String, security: &SnmpSecurity) -> Result<UsmConfig, Failure> {
-    let bad = |error: &dyn std::fmt::Display| Failure::denied(format!("user security: {error}"));
+fn usm(
+    user: String,
+    security: &SnmpSecurity,
+    keys: Option<MasterKeys>,
+) -> Result<UsmConfig, Failure> {
     let mut config = UsmConfig::new(user);
-    if let Some((protocol, password)) = &security.auth {
-        let protocol = match protocol {
-            Auth::Md5 => AuthProtocol::Md5,
-            Auth::Sha1 => AuthProtocol::Sha1,
-            Auth::Sha224 => AuthProtocol::Sha224,
-            Auth::Sha256 => AuthProtocol::Sha256,
-            Auth::Sha384 => AuthProtocol::Sha384,
-            Auth::Sha512 => AuthProtocol::Sha512,
-        };
-        let keys = MasterKeys::new(protocol, password.reveal().as_bytes());
-        let mut keys = keys.map_err(|error| bad(&error))?;
-        if let Some((privacy, password)) = &security.privacy {
-            let privacy = match privacy {
-                Privacy::Des => PrivProtocol::Des,
-                Privacy::Aes128 => PrivProtocol::Aes128,
-                Privacy::Aes192 => PrivProtocol::Aes192Blumenthal,
-                Privacy::Aes256 => PrivProtocol::Aes256Blumenthal,
-            };
-            let both = keys.with_privacy(privacy, password.reveal().as_bytes());
-            keys = both.map_err(|error| bad(&error))?;
-        }
+    if let Some(keys) = keys {
         config = config.with_master_keys(keys).map_err(|error| bad(&error))?;
     }
     Ok(if security.context.is_empty() {

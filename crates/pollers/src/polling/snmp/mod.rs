@@ -1,5 +1,6 @@
 //! SNMP: values of agents, by versions 1, 2c and 3.
 //!
+//! - `keys`: keys of users of version 3
 //! - `client`: a client per version, and errors as failures
 //! - `values`: values of variables as numbers and texts
 //! - `wraps`: counters of 32 bits that wrap
@@ -10,6 +11,7 @@
 
 mod blocks;
 mod client;
+mod keys;
 mod limits;
 mod requests;
 mod rows;
@@ -43,7 +45,7 @@ pub(super) struct Snmp {
 
 struct Session {
     version: SnmpVersion,
-    /// `None` after a failure: the next exchange resolves the name again, and asks for the agent's identity.
+    /// `None` after a failure or a timeout: the next exchange resolves the name again, and asks for the agent's identity.
     client: Option<SnmpClient>,
     state: AgentState,
 }
@@ -100,9 +102,13 @@ impl Snmp {
         let Some(Session { client, state, .. }) = self.versions.get_mut(known) else {
             return Ok(());
         };
-        let client = match client {
+        // If time is up meanwhile, the next exchange opens another one: the agent may have other keys now.
+        let opened = match client.take() {
             Some(client) => client,
-            None => client.insert(SnmpClient::open(&self.target, version, &self.transport).await?),
+            None => {
+                let limit = exchange.limit(due);
+                SnmpClient::open(&self.target, version, &self.transport, limit).await?
+            }
         };
         let mut variables = Vec::new();
         for place in places {
@@ -110,7 +116,7 @@ impl Snmp {
             let Some(SnmpRequest { object, .. }) = request(description) else { continue };
             let variable = match object {
                 SnmpObject::Oid(oid) => Variable::of(Oid::from_slice(&oid.0)),
-                SnmpObject::Row(template) => match state.rows.find(client, template).await? {
+                SnmpObject::Row(template) => match state.rows.find(&opened, template).await? {
                     Ok(variable) => variable,
                     Err(failure) => {
                         exchange.fail(*place, failure);
@@ -121,7 +127,9 @@ impl Snmp {
             let is_counter = description.meaning().is_some_and(|one| one.kind == Kind::Counter);
             variables.push(Variable { place: *place, is_counter, ..variable });
         }
-        requests::read(client, variables, due, exchange, state).await
+        requests::read(&opened, variables, due, exchange, state).await?;
+        *client = Some(opened);
+        Ok(())
     }
 }
 

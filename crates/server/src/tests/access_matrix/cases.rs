@@ -89,8 +89,8 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::JobsCheck => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
-        // Without addresses and other users' jobs for callers who do not see every job.
-        Operation::Schedulers => (body, body, READERS),
+        // Without addresses, errors in files and other users' jobs for callers who do not see every job.
+        Operation::Schedulers | Operation::Pollers => (body, body, READERS),
         Operation::Series
         | Operation::Range
         | Operation::Last

@@ -29,7 +29,7 @@ pub(super) fn polls(app: &App, page: &mut Page) {
     }
     let now = app.now();
     match app.poll_summary.get(now, FRESH_US, || app.engine.poll_summary(now)) {
-        Ok(summary) if summary.pollers.is_empty() => {}
+        Ok(summary) if summary.pollers.is_empty() && summary.entry_errors.is_empty() => {}
         Ok(summary) => write(&summary, page),
         Err(error) => log::warn!("cannot count the polled devices: {error}"),
     }
@@ -72,6 +72,12 @@ fn write(summary: &PollSummary, page: &mut Page) {
     page.sample(name, "{state=\"alive\"}", summary.pollers.len() - silent - ended);
     page.sample(name, "{state=\"silent\"}", silent);
     page.sample(name, "{state=\"ended\"}", ended);
+    let name = "jobmeter_poll_entry_errors";
+    let help = "Errors in the description files of pollers that report some: the entries, or files, are not polled.";
+    page.head(name, "gauge", help);
+    for (poller, count) in summary.entry_errors.iter().take(POLLERS_MAX) {
+        page.sample(name, &format!("{{poller=\"{}\"}}", escaped(poller)), count);
+    }
     let name = "jobmeter_poll_last_batch_age_seconds";
     let help =
         "Time since the latest batch of a poller or feed that did not end: the 100 longest times.";
@@ -114,6 +120,7 @@ mod tests {
             failing: [("source timed out", 1), ("unknown", 1)].into(),
             gaps: [("missed ticks", 7)].into(),
             pollers: (0..pollers).map(poller).collect(),
+            entry_errors: (0..pollers).map(|number| (format!("e{number}"), 3)).collect(),
         }
     }
 
@@ -131,6 +138,7 @@ mod tests {
             "jobmeter_poll_pollers{state=\"alive\"} 1",
             "jobmeter_poll_pollers{state=\"silent\"} 1",
             "jobmeter_poll_pollers{state=\"ended\"} 1",
+            "jobmeter_poll_entry_errors{poller=\"e1\"} 3",
             "jobmeter_poll_last_batch_age_seconds{poller=\"a\\\"b\\\\1\"} 2.5",
         ] {
             assert!(page.text.lines().any(|one| one == line), "{line}\n{}", page.text);
@@ -144,6 +152,9 @@ mod tests {
         write(&summary(5000, 500), &mut page);
         let lines = page.text.lines().filter(|line| !line.starts_with('#')).count();
         let causes = Cause::ALL.len();
-        assert!(lines <= POLLERS_MAX + STATES.len() * PROTOCOLS_MAX + 2 * causes + 4, "{lines}");
+        assert!(
+            lines <= 2 * POLLERS_MAX + STATES.len() * PROTOCOLS_MAX + 2 * causes + 4,
+            "{lines}"
+        );
     }
 }
