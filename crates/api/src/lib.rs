@@ -41,7 +41,7 @@ pub use nodes::{
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};
-pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
+pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param, TABLES};
 pub use reported::{
     AT_LEAST, LEFT_PROCESSES, LOST_CHILDREN, PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED,
     PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, RESERVATIONS, Reported, Reservation,

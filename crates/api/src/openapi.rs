@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::operation::{
-    About, Access, Body, Method, Operation, PATH_JOB, PATH_PARTS, ResponseBody,
+    About, Access, Body, Method, Operation, PATH_JOB, PATH_PARTS, ROWS, ResponseBody, any_rows,
 };
 use crate::param::{Param, extend};
 use schemars::SchemaGenerator;
@@ -19,7 +19,7 @@ the kernel identifies its user. The server rejects a URL beyond 60 KiB with 414 
 beyond 64 KiB with 431, without a body.";
 
 /// Every status of an answer that is an error, and when it comes.
-const STATUSES: [(u16, &str); 16] = [
+const STATUSES: [(u16, &str); 17] = [
     (400, "Malformed: the server cannot parse the body, a header or a parameter."),
     (401, "Not authenticated: no token, or an unknown one."),
     (403, "Permission denied."),
@@ -33,6 +33,7 @@ const STATUSES: [(u16, &str); 16] = [
     (408, "The body arrived too slowly, or the query took too long."),
     (413, "The body or the response exceeds its limit, or the query took too long."),
     (415, "The content type of the body is not supported."),
+    (416, "The rows begin after the last one, or the range cannot be parsed."),
     (421, "The host of the request is not a name of this server."),
     (422, "The Idempotency-Key was used for a request with another body."),
     (429, "Too many requests at the same time, or too many rows per second."),
@@ -128,6 +129,9 @@ fn described(
     if !matches!(about.body, Body::Params) {
         parameters.extend(about.params.iter().map(|param| param.in_query()));
     }
+    if about.rows {
+        parameters.extend(ROWS.iter().map(Param::in_query));
+    }
     if !parameters.is_empty() {
         extend(&mut object, json!({"parameters": parameters}));
     }
@@ -192,6 +196,14 @@ fn answers(operation: Operation, about: &About, reported: &mut SchemaGenerator) 
         ResponseBody::Json(schema) => {
             ("The answer.", json!({"application/json": {"schema": schema(reported)}}))
         }
+        ResponseBody::Rows(schema) if about.rows => (
+            "Rows, in the form that Accept requests. With `select` they have its columns.",
+            json!({
+                "application/json": {"schema": {"anyOf": [schema(reported), any_rows(reported)]}},
+                "application/vnd.pgrst.object+json": {"schema": {"type": "object"}},
+                "text/csv": {"schema": {"type": "string"}},
+            }),
+        ),
         ResponseBody::Rows(schema) => (
             "Rows, in the form that Accept asks for.",
             json!({
@@ -215,7 +227,13 @@ fn answers(operation: Operation, about: &About, reported: &mut SchemaGenerator) 
     if let Some(links) = links(operation) {
         extend(&mut reported, json!({"links": links}));
     }
-    let mut all = json!({"200": reported});
+    let mut all = json!({"200": &reported});
+    if about.rows {
+        let part = "A part of the rows; the header `Content-Range` states which.";
+        let mut reported = reported;
+        extend(&mut reported, json!({"description": part}));
+        extend(&mut all, json!({"206": reported}));
+    }
     for status in statuses(operation, about) {
         let name = status.to_string();
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
@@ -253,6 +271,9 @@ fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
     }
     if operation.method() != Method::Get {
         all.insert(403);
+    }
+    if about.rows {
+        all.insert(416);
     }
     all.extend(about.more);
     all

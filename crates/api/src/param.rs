@@ -26,6 +26,12 @@ pub enum Form {
     Metrics,
     /// The name of a device.
     Device,
+    /// The name of a table of SQL.
+    Table,
+    /// A number of rows.
+    Rows,
+    /// Conditions of rows: a parameter `COLUMN=OPERATOR.VALUE` for each.
+    Conditions,
     /// The name of a cluster.
     Cluster,
     /// The same; the empty text stands for none.
@@ -66,6 +72,26 @@ pub enum Form {
 
 /// What a job may be doing.
 pub const JOB_STATES: [&str; 4] = ["waiting", "running", "ended", "failed"];
+
+/// The tables of SQL.
+pub const TABLES: [&str; 16] = [
+    "metrics",
+    "metrics_by_device",
+    "metrics_by_job",
+    "metrics_summary",
+    "metrics_by_device_summary",
+    "metrics_by_job_summary",
+    "nodetime_per_job",
+    "nodetime_by_job",
+    "jobs",
+    "allocations",
+    "gaps",
+    "counter_starts",
+    "marks",
+    "devices",
+    "promoted_metrics",
+    "catalogue",
+];
 
 /// Most that [`Form::Count`] takes.
 pub const COUNT_MAX: u32 = 1_000_000;
@@ -125,6 +151,9 @@ impl Param {
             }
             Form::Texts | Form::Devices | Form::Metrics => {
                 json!({"style": "form", "explode": false, "schema": self.form.schema()})
+            }
+            Form::Conditions => {
+                json!({"style": "form", "explode": true, "schema": self.form.schema()})
             }
             _ => json!({"schema": self.form.schema()}),
         };
@@ -191,6 +220,11 @@ impl Form {
                 json!({"type": "array", "items": name})
             }
             Self::Device => named(DEVICE),
+            Self::Table => json!({"type": "string", "enum": TABLES}),
+            Self::Rows => json!({"type": "integer", "minimum": 0, "maximum": i64::MAX}),
+            Self::Conditions => {
+                json!({"type": "object", "additionalProperties": {"type": "string"}})
+            }
             Self::Cluster => named(CLUSTER),
             Self::ClusterOrEmpty => named(CLUSTER_OR_EMPTY),
             Self::Job => json!({"type": "string", "pattern": JOB}),
@@ -277,6 +311,9 @@ impl Form {
             | Self::Account
             | Self::Step
             | Self::Count
+            | Self::Table
+            | Self::Rows
+            | Self::Conditions
             | Self::Entries(_)
             | Self::Number
             | Self::JobState => self.schema(),

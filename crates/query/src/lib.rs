@@ -22,7 +22,7 @@ mod ranges;
 mod reports;
 mod rows;
 
-pub use answers::encode::encoded_rows;
+pub use answers::encode::{encoded_rows, record_field};
 pub use answers::get_metrics::{AnswerPieces, Format, GetMetrics};
 pub use api::parse_zone;
 pub use common::error::QueryError;
@@ -33,6 +33,7 @@ pub use engine::entry_errors::EntryErrors;
 pub use engine::query_engine::{
     Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
 };
+pub use lists::available::AvailableFilter;
 pub use lists::devices::{DeviceFilter, PolledDevice};
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};

@@ -9,8 +9,8 @@ use jobs::{Filter, Reader};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Kind, Origin, Timestamp, Unit};
 use query::{
-    Format, GetMetrics, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, RowQuery,
-    Settings, View,
+    AvailableFilter, Format, GetMetrics, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver,
+    RowQuery, Settings, View,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -269,7 +269,8 @@ fn lists_show_neither_names_nor_values_of_another_time() {
     let last = engine.last(&Selector::default(), &alice).unwrap();
     let last: Vec<_> = last.iter().map(|one| &*one.series.metric).collect();
     assert_eq!(last, ["of_job"], "the newest of the node is not of her time");
-    let available = |second| engine.available_metrics(at(second), None, None, &alice).unwrap();
+    let available =
+        |second| engine.available_metrics(at(second), &AvailableFilter::default(), &alice).unwrap();
     assert!(available(7200.0).is_empty() && available(99.0).is_empty());
     assert_eq!(available(105.0).len(), 0, "nothing was read in her time yet");
     assert_eq!(available(120.0).len(), 3, "{:?}", available(120.0));

@@ -7,7 +7,9 @@ mod lab;
 use jobs::{Filter, JobName, Reader, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, Kind, Origin, Timestamp, Unit};
-use query::{QueryContext, QueryError, RangeQuery, Rate, RowQuery, Settings, View};
+use query::{
+    AvailableFilter, QueryContext, QueryError, RangeQuery, Rate, RowQuery, Settings, View,
+};
 use std::collections::BTreeSet;
 use store::{JobSelector, Selector};
 
@@ -266,7 +268,8 @@ fn lists_show_what_their_reader_may_see() {
 
     let seen = |devices: Option<&[_]>, job: Option<&str>, context: &QueryContext| {
         let job: Option<JobName> = job.map(|job| job.parse().unwrap());
-        let list = engine.available_metrics(at(7200.0), devices, job.as_ref(), context).unwrap();
+        let only = AvailableFilter { devices: devices.map(<[_]>::to_vec), job };
+        let list = engine.available_metrics(at(7200.0), &only, context).unwrap();
         list.into_iter().map(|(device, metric)| format!("{device} {metric}")).collect::<Vec<_>>()
     };
     assert_eq!(seen(None, None, &all()), ["n1 c_total", "n1 load_1m", "n10 load_1m", "n2 load_1m"]);

@@ -68,6 +68,7 @@ pub fn is_reloadable(key: &str) -> bool {
         "key",
         "client_ca",
         "names",
+        "site",
         "promotions.rules",
         "push.user_metrics",
         "push.node_addresses",
@@ -102,6 +103,8 @@ impl From<ReloadError> for LiveErrors {
 pub(crate) struct ReloadableConfig {
     /// Names of this server, in lower case, without ports.
     pub(crate) names: Vec<String>,
+    /// The site in the paths of Kwollect\'s public interface.
+    pub(crate) site: Option<String>,
     pub(crate) tokens: Tokens,
     pub(crate) access: Access,
     /// The settings from which `access` was resolved.
@@ -166,6 +169,7 @@ impl ReloadableConfig {
         let all = tokens.zip(access).zip(tls.zip(node_callers)).zip(agents).zip(rules);
         let live = all.map(|((((tokens, access), (tls, node_callers)), agents), rules)| Self {
             names: names(&config.listen.names, listen),
+            site: config.listen.site.clone(),
             tokens,
             access,
             access_settings: config.access.clone(),

@@ -9,12 +9,20 @@ mod functions;
 mod statements;
 
 pub use common::error::SqlError;
+pub use common::schema::{Column, is_json};
 pub use common::statement_limits::{Limit, Load};
 pub use datafusion::arrow;
 pub use functions::instants::Zone;
+pub use statements::encoding::Encoding;
 pub use statements::engine::{Limits, Piece, Sql, SqlRows};
 pub use statements::worker::child::{Encode, NewEncoder, WorkerBounds, run as run_worker};
 pub use statements::worker::pool::Launch;
+
+/// The columns of a table, or of the rows of a function, in their order.
+pub fn columns(name: &str) -> Option<Vec<(&'static str, Column)>> {
+    let table = common::schema::Table::every().find(|table| table.name() == name)?;
+    Some(table.columns().iter().map(|(name, kind, _)| (*name, *kind)).collect())
+}
 
 /// Names of the tables.
 pub fn tables() -> impl Iterator<Item = &'static str> {

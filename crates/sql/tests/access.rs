@@ -115,6 +115,26 @@ async fn every_table_shows_a_tenant_the_time_of_their_jobs_alone() {
 }
 
 #[tokio::test]
+async fn functions_show_a_tenant_the_time_of_their_jobs_alone() {
+    let lab = shared();
+    let sql = engine(&lab, Limits::default());
+    let text = "SELECT * FROM get_metrics(nodes => 'n1,secret-node', start_time => '2026-01-06T00:00:00Z', \
+                end_time => '2026-01-06T01:00:00Z')";
+    let all = run_sql_as(&sql, Reader::Everything, text).await.unwrap();
+    let alice = run_sql_as(&sql, Reader::Tenant(1000), text).await.unwrap();
+    assert!(alice.len() == 30 && all.len() > 240, "{} {}", alice.len(), all.len());
+    assert!(!alice.iter().any(|row| row.contains("secret") || row.contains("000000.0")));
+    assert_eq!(run_sql_as(&sql, Reader::Tenant(9), text).await.unwrap(), [""; 0]);
+    let of_bob = "SELECT * FROM get_metrics('2', cluster => 'slurm')";
+    let error = run_sql_as(&sql, Reader::Tenant(1000), of_bob).await.unwrap_err();
+    assert!(matches!(error.status(), 403 | 404), "{error}");
+    let available = "SELECT * FROM available_metrics('2026-01-06T00:07:40Z')";
+    let all = run_sql_as(&sql, Reader::Everything, available).await.unwrap();
+    assert!(all.iter().any(|row| row.contains("secret")), "{all:?}");
+    assert_eq!(run_sql_as(&sql, Reader::Tenant(1000), available).await.unwrap(), [""; 0]);
+}
+
+#[tokio::test]
 async fn marks_are_shown_as_far_as_visible_and_narrowed_by_time() {
     let lab = shared();
     let sql = engine(&lab, Limits::default());

@@ -97,6 +97,18 @@ async fn common_mistakes_are_named_without_words_of_the_engine() {
             "LIKE compares texts, not a text with a whole",
         ),
         (
+            "SELECT * FROM metrics WHERE device_id ~ '('",
+            "invalid regular expression: unclosed group",
+        ),
+        (
+            "SELECT * FROM (VALUES ('a', '*')) AS t(a, b) WHERE a ~ b",
+            "invalid regular expression: repetition operator missing expression",
+        ),
+        (
+            "SELECT * FROM (VALUES ('a', '((a{1000}){1000}){1000}')) AS t(a, b) WHERE a ~ b",
+            "invalid regular expression: it is too large",
+        ),
+        (
             "SELECT interval '5 foo'",
             "'5 foo' is no interval; write one such as interval '5 minutes'",
         ),

@@ -83,6 +83,13 @@ async fn a_plan_shows_what_reaches_the_store_and_reads_nothing() {
             "SELECT value FROM metrics WHERE device_id = 'no,name'",
             "TableExec: metrics, nothing: no row can match the conditions",
         ),
+        // As the server writes the conditions of `/rest/metrics?device_id=eq.n1&…`.
+        (
+            "SELECT * FROM \"metrics\" WHERE (\"device_id\" = 'n1') AND (\"metric_id\" IN ('a', 'b')) \
+             AND (\"job_id\" = 7) AND (\"timestamp\" >= '2026-01-06T00:01:00+00:00') \
+             AND (\"value\" > CAST('2.0' AS DOUBLE PRECISION))",
+            "TableExec: metrics, device_id in [n1], metric_id in [a, b], job_id in [7], from 2026-01-06T00:01:00+00:00",
+        ),
         // The engine checks the conditions that the store does not support.
         ("SELECT value FROM metrics WHERE value > 2", "TableExec: metrics"),
         ("SELECT name FROM jobs WHERE name LIKE 'a%'", "TableExec: jobs"),

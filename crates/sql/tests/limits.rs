@@ -99,7 +99,7 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_rejected()
     let sql = engine(&lab, limits);
     let text = "SELECT * FROM metrics";
     let first = sql
-        .query(text, None, QueryContext::new(Reader::Everything, at(7200.0)), Format::Json)
+        .query(text, None, QueryContext::new(Reader::Everything, at(7200.0)), Format::Json.into())
         .await
         .unwrap();
     let last = async {

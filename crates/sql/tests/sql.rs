@@ -67,6 +67,64 @@ async fn metrics_show_what_was_stored() {
 }
 
 #[tokio::test]
+async fn functions_of_kwollect_are_tables() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let within = "start_time => '2026-01-06T00:00:00Z', end_time => '2026-01-06T00:01:00Z'";
+    let all =
+        run_sql(&sql, &format!("SELECT * FROM api.get_metrics(nodes => 'n1', {within})")).await;
+    assert_eq!(
+        all,
+        [
+            r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 7.0 {"_job_id": "7"}"#,
+            r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 1.0 {"_job_id": "8", "_cluster": "slurm"}"#,
+            r#"2026-01-06T00:00:10Z n1 load_1m 0.5 {"cpu": "0"}"#,
+            r#"2026-01-06T00:00:12Z n1 power_watts 90.0 {"_device_orig": ["pdu-port1"]}"#,
+            r#"2026-01-06T00:00:20Z n1 cpu_seconds_total 27.0 {"_job_id": "7"}"#,
+            r#"2026-01-06T00:00:20Z n1 cpu_seconds_total 2.0 {"_job_id": "8", "_cluster": "slurm"}"#,
+            r#"2026-01-06T00:00:30Z n1 load_1m 0.75 {"cpu": "0"}"#,
+        ]
+    );
+    for (text, want) in [
+        // By position, by PostgreSQL's older operator, with null, and as rates of which the first has no value.
+        ("value FROM get_metrics(7, NULL, NULL, 'load_1m')", &["0.5"][..]),
+        (
+            "value FROM get_metrics(job_id := 7, cluster := 'local', metrics := 'cpu_seconds_total', as_rate := true) ORDER BY timestamp",
+            &["1.4", "2.0"],
+        ),
+        (
+            "value FROM get_metrics(nodes := 'n1', metrics := 'load_1m', as_rate := true, \
+             start_time := '2026-01-06T00:00:00Z') ORDER BY timestamp",
+            &["-", "0.0125"],
+        ),
+        (
+            "count(*) FROM get_metrics(nodes => 'n' || '1', start_time => '2026-01-06T00:00:15Z') AS m WHERE m.value > 1",
+            &["2"],
+        ),
+        (
+            "a.metric_id FROM available_metrics('2026-01-06T00:00:25Z') AS a WHERE a.device_id = 'pdu-port1'",
+            &["power_watts"],
+        ),
+        ("count(*) FROM available_metrics(params => '{\"job_id\": 7}')", &["3"]),
+    ] {
+        assert_eq!(run_sql(&sql, &format!("SELECT {text}")).await, want, "{text}");
+    }
+    for (text, status, message) in [
+        ("get_metrics(node => 'n1')", 400, "get_metrics has no parameter `node`"),
+        ("get_metrics('7', job_id => 7)", 400, "`job_id` is given twice"),
+        ("get_metrics(nodes => device_id)", 400, "the argument nodes must be a constant"),
+        ("get_metrics()", 400, "Missing 'devices', 'nodes' or 'job_id' argument"),
+        ("get_metrics(nodes => 'n1', start_time => 'x')", 400, "timestamp with time zone"),
+        ("get_metrics(99)", 404, "99"),
+        ("available_metrics(params => '7')", 400, "params is a JSON object"),
+        ("get_job('x')", 400, "there is no table function `get_job`"),
+    ] {
+        let (found, text_of) = rejected(&sql, &format!("SELECT * FROM {text}")).await;
+        assert!(found == status && text_of.contains(message), "{text}: {found} {text_of}");
+    }
+}
+
+#[tokio::test]
 async fn devices_have_what_was_measured_for_them() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());

@@ -20,6 +20,8 @@ settings! {
         "listen" listen: Address = "127.0.0.1:8790", Kind::Text("ADDRESS:PORT");
         /// Names besides the address by which browsers and programs reach this server.
         "names" names: Vec<String> = "" or "localhost and the host's name", Kind::List("NAME");
+        /// Name of the site in the paths of Kwollect's public interface, `/sites/NAME/metrics`.
+        "site" site: Option<String> = "" or "no such paths", Kind::Text("NAME");
         /// File with the tokens: one per line, `SCOPE[:NAME] TOKEN`.
         "token_file" token_file: Option<PathBuf> = "" or "no token", Kind::Text("FILE");
         /// Certificate (PEM) of the server.
@@ -406,6 +408,11 @@ impl ServerConfig {
         {
             let what = "`none` needs `token_file` or `client_ca`: without them no client could authenticate";
             errors.push(values.error("access.loopback", what));
+        }
+        if let Some(Err(error)) = listen.site.as_deref().map(ClusterId::new) {
+            errors.push(
+                values.error("site", &format!("`site` is a name as a cluster has it: {error}")),
+            );
         }
         let cluster = &self.keep.cluster;
         if !cluster.is_empty()

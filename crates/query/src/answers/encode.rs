@@ -154,27 +154,19 @@ fn json_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn csv_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
-    let mut before = b"\",".to_vec();
-    field(line.device.as_str(), &mut before);
-    before.push(b',');
-    field(&line.metric, &mut before);
-    before.push(b',');
-    let mut after = b",".to_vec();
-    field(&line.labels, &mut after);
-    after.push(b'\n');
-    (before, after)
+    let (device, metric) = (record_field(line.device.as_str()), record_field(&line.metric));
+    let after = format!(",{}\n", record_field(&line.labels));
+    (format!("\",{device},{metric},").into(), after.into())
 }
 
-/// Writes a CSV field with PostgreSQL's quoting of a `record`; quotes in the text are doubled.
-fn field(text: &str, out: &mut Vec<u8>) {
-    let text = &*api::csv_cell(text);
+/// A text as a field of CSV, with PostgreSQL's quoting of a `record`; quotes in the text are doubled.
+pub fn record_field(text: &str) -> String {
+    let text = api::csv_cell(text);
     let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_whitespace();
     if !text.is_empty() && !text.contains(special) {
-        return out.extend_from_slice(text.as_bytes());
+        return text.into_owned();
     }
-    out.push(b'"');
-    out.extend_from_slice(text.replace('"', "\"\"").as_bytes());
-    out.push(b'"');
+    format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 #[cfg(test)]

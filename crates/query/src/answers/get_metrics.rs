@@ -5,7 +5,7 @@ use crate::common::time::SLACK;
 use crate::rows::node_rows_filter::NodeRowsFilter;
 use crate::rows::slices::AsRate;
 use crate::rows::summary;
-use crate::rows::table_rows::{Batches, GetMetricsOptions};
+use crate::rows::table_rows::{Batches, GetMetricsOptions, Rows};
 use crate::{QueryContext, QueryEngine, QueryError, RowQuery, View, parse_time};
 use jobs::{AccessLevel, JobName};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
@@ -226,6 +226,29 @@ impl QueryEngine {
         format: Format,
         context: &QueryContext,
     ) -> Result<AnswerPieces, QueryError> {
+        let batches = self.metric_batches(query, context)?;
+        let encoder = Encoder::new(format, self.settings.zone.clone());
+        let rows_max = self.settings.rows_max;
+        Ok(AnswerPieces { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
+    }
+
+    /// The rows of [`QueryEngine::get_metrics`], ascending by time.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn get_metrics_rows(
+        &self,
+        query: &GetMetrics,
+        context: &QueryContext,
+    ) -> Result<Rows, QueryError> {
+        Ok(Rows::new(self.metric_batches(query, context)?))
+    }
+
+    fn metric_batches(
+        &self,
+        query: &GetMetrics,
+        context: &QueryContext,
+    ) -> Result<Batches, QueryError> {
         let resolved = self.resolve(query, context)?;
         let metrics = (!query.metrics.is_empty())
             .then(|| query.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
@@ -240,25 +263,22 @@ impl QueryEngine {
             to,
             summary: query.summary,
         };
-        let encoder = Encoder::new(format, self.settings.zone.clone());
         let rows_max = self.settings.rows_max;
         let empty = rows.devices.as_ref().is_some_and(BTreeSet::is_empty) || from > to;
-        let batches: Batches = if empty {
-            Box::new(std::iter::empty())
-        } else {
-            let reads = self.reads(&rows)?;
-            // The estimate may be half of the real number; a possibly too large answer is counted before it
-            // starts. The count includes rows that the reader may not see. So for restricted readers a too large
-            // answer is aborted instead.
-            let all = context.reader.sees_every_job() && context.reader.sees_every_node();
-            let counts = all && !query.summary;
-            let near = counts && reads.estimate()?.saturating_mul(2) > rows_max;
-            if near && reads.more_than(rows_max, context)? {
-                return Err(QueryError::TooManyRows(rows_max));
-            }
-            self.by_time(&reads, treatment, context)
-        };
-        Ok(AnswerPieces { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
+        if empty {
+            return Ok(Box::new(std::iter::empty()));
+        }
+        let reads = self.reads(&rows)?;
+        // The estimate may be half of the real number; a possibly too large answer is counted before it
+        // starts. The count includes rows that the reader may not see. So for restricted readers a too large
+        // answer is aborted instead.
+        let all = context.reader.sees_every_job() && context.reader.sees_every_node();
+        let counts = all && !query.summary;
+        let near = counts && reads.estimate()?.saturating_mul(2) > rows_max;
+        if near && reads.more_than(rows_max, context)? {
+            return Err(QueryError::TooManyRows(rows_max));
+        }
+        Ok(self.by_time(&reads, treatment, context))
     }
 
     fn resolve(&self, query: &GetMetrics, context: &QueryContext) -> Result<Resolved, QueryError> {

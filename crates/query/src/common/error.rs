@@ -8,6 +8,9 @@ use store::BlockError;
 /// Error of a query. The codes are those of PostgreSQL or PostgREST where Kwollect returns one.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
+    /// The parameter `params` of `available_metrics`. The messages are Kwollect's where it has one.
+    #[error("{0}")]
+    Params(&'static str),
     /// Neither devices nor a job are given. The message is Kwollect's.
     #[error("Missing 'devices', 'nodes' or 'job_id' argument")]
     NoDevice,
@@ -84,6 +87,7 @@ impl QueryError {
     pub const fn status(&self) -> u16 {
         match self {
             Self::NoDevice
+            | Self::Params(_)
             | Self::Syntax { .. }
             | Self::TimeRange(_)
             | Self::Name(_)
@@ -98,7 +102,7 @@ impl QueryError {
     /// A stable error code for scripts.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::NoDevice => "P0001",
+            Self::NoDevice | Self::Params(_) => "P0001",
             Self::Syntax { type_name, .. } if is_time(type_name) => "22007",
             Self::Syntax { .. } | Self::Name(_) => "22P02",
             Self::TimeRange(_) => "22008",

@@ -2,8 +2,9 @@
 
 use crate::common::print::ALIAS;
 use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
+use crate::lists::available::AvailableFilter;
 use crate::{QueryContext, QueryEngine, QueryError};
-use jobs::{Filter, JobName};
+use jobs::Filter;
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -153,14 +154,14 @@ impl QueryEngine {
     pub fn available_metrics(
         &self,
         at: Timestamp,
-        devices: Option<&[DeviceId]>,
-        job: Option<&JobName>,
+        only: &AvailableFilter,
         context: &QueryContext,
     ) -> Result<Vec<(DeviceId, Arc<str>)>, QueryError> {
+        let devices = only.devices.as_ref();
         let mut wanted: Option<BTreeSet<DeviceId>> =
             devices.map(|devices| devices.iter().cloned().collect());
         let (mut at, mut select) = (at, Selector::default());
-        if let Some(name) = job {
+        if let Some(name) = &only.job {
             let key = self.job_seen(name, context)?;
             let extent = self.job_extent(&key, context)?;
             at = at.min(extent.to);

@@ -7,6 +7,7 @@
 //! - `explain`: origin of a series. `gap_samples`: its samples around a gap. `disagreements`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
+pub(crate) mod available;
 pub(crate) mod device_polls;
 pub(crate) mod device_senders;
 pub(crate) mod devices;

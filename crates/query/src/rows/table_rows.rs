@@ -136,8 +136,13 @@ impl RowBatch {
         self.values.push(value);
     }
 
+    /// Whether a row may have no value.
+    pub const fn has_nulls(&self) -> bool {
+        !self.valid.is_empty()
+    }
+
     /// Whether a row has a value.
-    pub(crate) fn is_valid(&self, row: usize) -> bool {
+    pub fn is_valid(&self, row: usize) -> bool {
         self.valid.get(row).copied().unwrap_or(true)
     }
 }
@@ -155,6 +160,12 @@ pub struct Rows {
 impl fmt::Debug for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").field("done", &self.done).finish_non_exhaustive()
+    }
+}
+
+impl Rows {
+    pub(crate) const fn new(batches: Batches) -> Self {
+        Self { batches, done: false }
     }
 }
 
@@ -249,13 +260,13 @@ impl QueryEngine {
     pub fn rows(&self, query: &RowQuery, context: &QueryContext) -> Result<Rows, QueryError> {
         let batches = if query.view == View::ByJob {
             let Some((inner, jobs)) = JobRows::plan(self, query, context)? else {
-                return Ok(Rows { batches: Box::new(std::iter::empty()), done: false });
+                return Ok(Rows::new(Box::new(std::iter::empty())));
             };
             Box::new(jobs.of(self.table(&inner, context)?))
         } else {
             self.table(query, context)?
         };
-        Ok(Rows { batches, done: false })
+        Ok(Rows::new(batches))
     }
 
     /// Times at which counters restarted, or first reported their start in the interval; by series, then time.

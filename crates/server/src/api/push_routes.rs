@@ -14,10 +14,12 @@ use crate::ingest::inserter::Inserter;
 use crate::ingest::push_batch::{PushBatch, PushError};
 use crate::ingest::push_rows::{PushRow, RowReader, row_error};
 use crate::queries::answers::format;
+use crate::queries::kwollect_routes::check_site;
 use crate::queries::series_routes::known;
 use api::Operation;
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -76,6 +78,17 @@ pub(crate) async fn insert_metrics(
     let name = caller.rights.uid().map_or_else(|| caller.actor.who.to_string(), user_name);
     let sender = PushSender { origin, inserter: Inserter::Program, name };
     insert(&app, &caller, sender, (request, Operation::InsertMetrics)).await
+}
+
+/// `POST /sites/SITE/metrics`: `insert_metrics`.
+pub(crate) async fn insert_at_site(
+    State(app): State<Arc<App>>,
+    site: Result<Path<String>, PathRejection>,
+    caller: Extension<Caller>,
+    request: Request,
+) -> Result<Response, HttpError> {
+    check_site(&app, site)?;
+    insert_metrics(State(app), caller, request).await
 }
 
 /// `POST /rpc/insert_user_metrics`: for users, on the nodes of their running jobs; by the settings, also for callers without

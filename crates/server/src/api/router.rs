@@ -7,14 +7,18 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
-use crate::queries::{kwollect_routes, node_routes, series_routes, sql_routes};
+use crate::queries::{kwollect_routes, node_routes, rest_routes, series_routes, sql_routes};
 use crate::web::{files, metrics, openapi};
 use api::{Access, Operation};
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{MethodFilter, MethodRouter, get, on};
+use axum::routing::{MethodFilter, MethodRouter, get, on, post};
 use std::sync::Arc;
+
+/// Paths of Kwollect's functions at Grid'5000.
+const SITE_METRICS: [&str; 3] =
+    ["/sites/{site}/metrics", "/stable/sites/{site}/metrics", "/sid/sites/{site}/metrics"];
 
 /// Returns every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -31,6 +35,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
                 open = open.route(operation.path(), handler(operation));
             }
         }
+    }
+    for path in SITE_METRICS {
+        reading = reading.route(path, get(kwollect_routes::metrics_of_site));
+        open = open.route(path, post(push_routes::insert_at_site));
     }
     let reading = reading.route_layer(from_fn(readers_only));
     // Programs that insert rows may name a function that there is not.
@@ -63,6 +71,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
             on(method, kwollect_routes::available_metrics)
         }
+        Operation::RestTable => on(method, rest_routes::table),
         Operation::OpenApi => on(method, openapi::document),
         Operation::Ready => on(method, node_routes::ready),
         Operation::Health => on(method, node_routes::health),

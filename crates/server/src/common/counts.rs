@@ -167,6 +167,7 @@ words! {
     Route {
         Batches "batches",
         Rpc "rpc",
+        Rest "rest",
         Api "api",
         Sql "sql",
         Metrics "metrics",
@@ -186,6 +187,7 @@ impl Route {
             "/" | "/ui" => Self::Pages,
             _ if path.starts_with("/api/v1/") => Self::Api,
             _ if path.starts_with("/rpc/") => Self::Rpc,
+            _ if path.starts_with("/rest/") => Self::Rest,
             _ if path.starts_with("/ui/") => Self::Pages,
             _ => Self::Other,
         }

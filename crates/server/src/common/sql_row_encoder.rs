@@ -11,14 +11,18 @@ use sql::arrow::datatypes::{
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Zone};
+use sql::{Encode, Encoding, Zone};
 
 /// Writes the rows of a response: its beginning, its batches and its end.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    format: Format,
+    encoding: Encoding,
+    /// The columns with JSON that the response contains as it is.
+    embedded: Vec<bool>,
     /// Column names as JSON strings, each followed by a colon; only for JSON.
     keys: Vec<String>,
+    /// Text before each row of JSON but the first.
+    separator: &'static str,
     first: bool,
 }
 
@@ -35,8 +39,8 @@ enum Column<'a> {
 }
 
 /// Creates an encoder for SQL responses, and the bytes before its first row.
-pub(crate) fn encoder(format: Format, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
-    let (writer, begin) = Writer::new(format, schema);
+pub(crate) fn encoder(encoding: Encoding, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    let (writer, begin) = Writer::new(encoding, schema);
     (Box::new(writer), begin)
 }
 
@@ -46,7 +50,7 @@ impl Encode for Writer {
     }
 
     fn end(&self) -> &'static [u8] {
-        match self.format {
+        match self.encoding.format {
             Format::Json => b"]",
             Format::Csv => b"",
         }
@@ -55,7 +59,9 @@ impl Encode for Writer {
 
 impl Writer {
     /// Creates a writer, and the bytes before its first row.
-    pub(crate) fn new(format: Format, schema: &Schema) -> (Self, Vec<u8>) {
+    pub(crate) fn new(encoding: Encoding, schema: &Schema) -> (Self, Vec<u8>) {
+        let Encoding { format, like_postgrest } = encoding;
+        let embedded = schema.fields().iter().map(|field| like_postgrest && sql::is_json(field));
         let names: Vec<&str> = schema.fields().iter().map(|field| &**field.name()).collect();
         let mut begin = String::new();
         let mut keys = Vec::new();
@@ -72,7 +78,10 @@ impl Writer {
                 begin.push('\n');
             }
         }
-        (Self { format, keys, first: true }, begin.into_bytes())
+        // PostgreSQL's `json_agg` has a blank before the line break.
+        let separator = if like_postgrest { ", \n " } else { ",\n " };
+        let embedded = embedded.collect();
+        (Self { encoding, embedded, keys, separator, first: true }, begin.into_bytes())
     }
 
     fn text(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
@@ -81,9 +90,10 @@ impl Writer {
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let mut out = String::with_capacity(batch.num_rows().saturating_mul(64));
         for row in 0..batch.num_rows() {
-            match self.format {
-                Format::Json => self.json(row, &columns, &mut out)?,
-                Format::Csv => csv_row(row, &columns, &mut out)?,
+            match self.encoding {
+                Encoding { format: Format::Json, .. } => self.json(row, &columns, &mut out)?,
+                Encoding { like_postgrest: true, .. } => record(row, &columns, &mut out)?,
+                Encoding { .. } => csv_row(row, &columns, &mut out)?,
             }
         }
         Ok(out.into_bytes())
@@ -95,12 +105,18 @@ impl Writer {
         columns: &[Column<'_>],
         out: &mut String,
     ) -> Result<(), ArrowError> {
-        out.push_str(if self.first { "{" } else { ",\n {" });
+        out.push_str(if self.first { "" } else { self.separator });
+        out.push('{');
         self.first = false;
         for (i, (key, column)) in self.keys.iter().zip(columns).enumerate() {
             out.push_str(if i == 0 { "" } else { "," });
             out.push_str(key);
-            column.json(row, out)?;
+            let is_embedded = self.embedded.get(i).copied().unwrap_or(false);
+            if is_embedded && !column.is_null(row) {
+                out.push_str(&column.text(row)?);
+            } else {
+                column.json(row, out)?;
+            }
         }
         out.push('}');
         Ok(())
@@ -116,6 +132,26 @@ fn csv_row(row: usize, columns: &[Column<'_>], out: &mut String) -> Result<(), A
         match column.is_text() {
             true => csv::text_field(&column.text(row)?, out),
             false => csv::field(&column.text(row)?, out),
+        }
+    }
+    out.push('\n');
+    Ok(())
+}
+
+/// Appends a row of CSV as PostgREST does: the text that PostgreSQL has for a record.
+fn record(row: usize, columns: &[Column<'_>], out: &mut String) -> Result<(), ArrowError> {
+    for (i, column) in columns.iter().enumerate() {
+        out.push_str(if i == 0 { "" } else { "," });
+        if column.is_null(row) {
+            continue;
+        }
+        match column {
+            Column::Instant(array, unit, zone) => {
+                let time = instant(micros(*array, *unit, row), zone.as_ref(), TEXT_TIMES);
+                out.extend(["\"", &*time, "\""]);
+            }
+            _ if column.is_text() => out.push_str(&query::record_field(&column.text(row)?)),
+            _ => out.push_str(&column.text(row)?),
         }
     }
     out.push('\n');
@@ -189,7 +225,9 @@ impl<'a> Column<'a> {
             Self::Bool(array) => array.as_boolean().value(row).to_string(),
             Self::Number(array) => integer(*array, row),
             Self::Float(array) => float(*array, row),
-            Self::Instant(array, unit, zone) => instant(micros(*array, *unit, row), zone.as_ref()),
+            Self::Instant(array, unit, zone) => {
+                instant(micros(*array, *unit, row), zone.as_ref(), JSON_TIMES)
+            }
             Self::Text(formatter, _) | Self::List(formatter, _) => {
                 formatter.value(row).try_to_string()?
             }
@@ -247,9 +285,16 @@ fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
     }
 }
 
-/// Formats a timestamp like PostgreSQL's JSON: `2026-01-06T13:35:00.25+01:00`. Without a time zone it has
-/// no offset.
-fn instant(micros: i64, zone: Option<&Zone>) -> String {
+/// Formats of times with and without an offset.
+type TimeFormats = (&'static str, &'static str);
+
+/// As in PostgreSQL's JSON: `2026-01-06T13:35:00.25+01:00`.
+const JSON_TIMES: TimeFormats = ("%Y-%m-%dT%H:%M:%S%.f%:z", "%Y-%m-%dT%H:%M:%S%.f");
+/// As PostgreSQL prints them elsewhere: `2026-01-06 13:35:00.25+01`.
+const TEXT_TIMES: TimeFormats = ("%Y-%m-%d %H:%M:%S%.f%:::z", "%Y-%m-%d %H:%M:%S%.f");
+
+/// Formats a timestamp. Without a time zone it has no offset.
+fn instant(micros: i64, zone: Option<&Zone>, (with_offset, plain): TimeFormats) -> String {
     let Ok(at) = jiff::Timestamp::from_microsecond(micros) else {
         // The time is outside the calendar's range of years.
         return model::Timestamp(micros).to_string();
@@ -259,10 +304,9 @@ fn instant(micros: i64, zone: Option<&Zone>) -> String {
             // The offset comes from tables compiled into this program: a worker cannot open time zone
             // files.
             let offset = Offset::from_seconds(zone.offset_seconds(micros)).unwrap_or(Offset::UTC);
-            let local = at.to_zoned(TimeZone::fixed(offset));
-            local.strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string()
+            at.to_zoned(TimeZone::fixed(offset)).strftime(with_offset).to_string()
         }
-        None => at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%.f").to_string(),
+        None => at.to_zoned(TimeZone::UTC).strftime(plain).to_string(),
     }
 }
 
@@ -321,7 +365,7 @@ mod tests {
     }
 
     fn written(format: Format, batches: &[RecordBatch]) -> String {
-        let (mut writer, mut bytes) = Writer::new(format, &batch().schema());
+        let (mut writer, mut bytes) = Writer::new(format.into(), &batch().schema());
         for batch in batches {
             bytes.extend(writer.rows(batch).unwrap());
         }
@@ -349,8 +393,8 @@ mod tests {
             Some(vec![]),
         ]);
         let rows = RecordBatch::try_from_iter([("list", Arc::new(list) as ArrayRef)]).unwrap();
-        let text = |format| {
-            let (mut writer, _) = Writer::new(format, &rows.schema());
+        let text = |format: Format| {
+            let (mut writer, _) = Writer::new(format.into(), &rows.schema());
             String::from_utf8(writer.rows(&rows).unwrap()).unwrap()
         };
         let want = "{\"list\":[1,null]},\n {\"list\":null},\n {\"list\":[]}";
@@ -375,7 +419,7 @@ mod tests {
         let columns: [(&str, ArrayRef); 3] =
             [("=t", Arc::new(texts)), ("n", Arc::new(numbers)), ("d", Arc::new(parts))];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let (mut writer, mut bytes) = Writer::new(Format::Csv, &batch.schema());
+        let (mut writer, mut bytes) = Writer::new(Format::Csv.into(), &batch.schema());
         bytes.extend(writer.rows(&batch).unwrap());
         let want = "'=t,n,d\n'=1+1,-7,-1.50\na\u{fffd}[2J,7,0.01\n";
         assert_eq!(String::from_utf8(bytes).unwrap(), want);
@@ -392,12 +436,18 @@ mod tests {
             (Some(zone("Europe/Paris")), "2026-01-06T14:35:00.25+01:00"),
             (None, "2026-01-06T13:35:00.25"),
         ] {
-            assert_eq!(instant(at, zone.as_ref()), want);
+            assert_eq!(instant(at, zone.as_ref(), JSON_TIMES), want);
+        }
+        for (name, want) in [
+            ("Europe/Paris", "2026-01-06 14:35:00.25+01"),
+            ("-02:30", "2026-01-06 11:05:00.25-02:30"),
+        ] {
+            assert_eq!(instant(at, Some(&zone(name)), TEXT_TIMES), want);
         }
         let nanos = TimestampNanosecondArray::from(vec![-1]);
         assert_eq!(micros(&nanos, TimeUnit::Nanosecond, 0), -1);
-        assert_eq!(instant(-1, Some(&zone("UTC"))), "1969-12-31T23:59:59.999999+00:00");
-        assert_eq!(instant(i64::MIN, None), model::Timestamp(i64::MIN).to_string());
+        assert_eq!(instant(-1, Some(&zone("UTC")), JSON_TIMES), "1969-12-31T23:59:59.999999+00:00");
+        assert_eq!(instant(i64::MIN, None, JSON_TIMES), model::Timestamp(i64::MIN).to_string());
     }
 
     #[test]

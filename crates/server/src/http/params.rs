@@ -9,6 +9,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The parameters of a request, each at most once.
@@ -139,6 +140,25 @@ fn with_digits(
         }
     }
     Ok(object)
+}
+
+/// Returns the parameters of a query string in their order, percent-decoded, with `+` as a blank. PostgreSQL has no text
+/// with other bytes than UTF-8 or with a NUL, so such a parameter would never match.
+pub(crate) fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, HttpError> {
+    const REPLACEMENT: &str = "\u{fffd}";
+    let query = query.unwrap_or_default();
+    let is_written =
+        query.contains(REPLACEMENT) || query.to_ascii_uppercase().contains("%EF%BF%BD");
+    let is_text = |text: &str| !text.contains('\0') && (is_written || !text.contains(REPLACEMENT));
+    let pair = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
+        if is_text(&name) && is_text(&value) {
+            return Ok((name.into_owned(), value.into_owned()));
+        }
+        let message =
+            "a parameter is not UTF-8, or has a NUL: encode each byte of the UTF-8 text as %XX";
+        Err(HttpError::new(StatusCode::BAD_REQUEST, "22021", Why::Malformed, message))
+    };
+    form_urlencoded::parse(query.as_bytes()).map(pair).collect()
 }
 
 /// Returns a path segment that is a name.

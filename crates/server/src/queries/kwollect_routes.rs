@@ -4,18 +4,19 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::csv;
 use crate::common::http_error::{HttpError, Why};
-use crate::http::params::{Params, part};
+use crate::http::params::{Params, pairs, part};
 use crate::queries::answers::format;
+use crate::queries::postgrest::answer::{RowRequest, answer, is_wanted, rows};
+use crate::queries::postgrest::row_query::RowQuery;
 use crate::queries::slow_query_log::RunningQuery;
 use api::{Available, Operation};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use jobs::JobName;
-use model::{DeviceId, JobId};
-use query::{Format, GetMetrics, parse_time};
+use model::DeviceId;
+use query::{AvailableFilter, Format, GetMetrics, parse_time};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,15 +34,12 @@ pub(crate) async fn get_metrics(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let format = format(request.headers())?;
-    let params = params(&app, request).await?;
-    params.only(Operation::GetMetrics, StatusCode::NOT_FOUND)?;
-    let mut pairs = Vec::new();
-    for name in Operation::GetMetrics.params().iter().map(|param| param.name) {
-        if let Some(text) = params.text(name)? {
-            pairs.push((name, text));
-        }
+    let call = Call::read(&app, request, Operation::GetMetrics, "get_metrics").await?;
+    let pairs = call.arguments()?;
+    if call.has_form() {
+        return call.rows(&app, &caller, &pairs).await;
     }
+    let format = format(&call.headers)?;
     let query = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
     let context = app.context(&caller)?;
     let words: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={text}")).collect();
@@ -71,19 +69,20 @@ pub(crate) async fn available_metrics(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let format = format(request.headers())?;
-    let params = params(&app, request).await?;
-    params.only(Operation::AvailableMetrics, StatusCode::NOT_FOUND)?;
-    let now = app.now();
+    let call = Call::read(&app, request, Operation::AvailableMetrics, "available_metrics").await?;
+    if call.has_form() {
+        let arguments = call.arguments_as_json()?;
+        return call.rows(&app, &caller, &arguments).await;
+    }
+    let (format, params, now) = (format(&call.headers)?, &call.params, app.now());
     let at = params.text("at")?.map(|at| parse_time(&at, now, &app.engine.settings().zone));
     let at = at.transpose()?.unwrap_or(now);
-    let (devices, job) = narrowed(params.json("params")?.unwrap_or(Value::Null))?;
+    let only = AvailableFilter::parse(&params.json("params")?.unwrap_or(Value::Null))?;
     let context = app.context(&caller)?;
     let (cancel, engine) = (context.cancel.clone(), app.engine.clone());
     let user_key = Arc::clone(&context.user_key);
-    let rows = app.work.answer(&user_key, cancel, move || {
-        engine.available_metrics(at, devices.as_deref(), job.as_ref(), &context)
-    });
+    let rows =
+        app.work.answer(&user_key, cancel, move || engine.available_metrics(at, &only, &context));
     let body = available(&rows.await?, format).map_err(|error| HttpError::fault(&error))?;
     let content_type = HeaderValue::from_static(format.content_type());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
@@ -107,33 +106,33 @@ fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, s
     serde_json::to_vec(&rows.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Parses the parameter `params`, which restricts the query to devices and a job.
-fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), HttpError> {
-    let rejected = |message: &str| {
-        Err(HttpError::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
-    };
-    if !(params.is_object() || params.is_null()) {
-        return rejected("params is a JSON object");
+/// `GET /sites/SITE/metrics`: `get_metrics`.
+pub(crate) async fn metrics_of_site(
+    State(app): State<Arc<App>>,
+    site: Result<Path<String>, PathRejection>,
+    caller: Extension<Caller>,
+    request: Request,
+) -> Result<Response, HttpError> {
+    check_site(&app, site)?;
+    get_metrics(State(app), caller, request).await
+}
+
+/// Checks that the site in a path is the server's.
+pub(crate) fn check_site(
+    app: &App,
+    site: Result<Path<String>, PathRejection>,
+) -> Result<(), HttpError> {
+    let (site, live) = (part(site)?, app.live());
+    if live.site.as_ref() == Some(&site) {
+        return Ok(());
     }
-    let devices = match params.get("devices") {
-        None | Some(Value::Null) => None,
-        Some(Value::Array(names)) => {
-            let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
-            let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
-            let Some(devices) = devices else {
-                return rejected("params->devices contains an invalid device name");
-            };
-            Some(devices)
-        }
-        Some(_) => return rejected("Cannot parse params->devices, should be JSON array"),
+    let shown: String = site.chars().take(100).collect();
+    let message = format!("this server is not that of the site `{shown}`");
+    let hint = match &live.site {
+        Some(served) => format!("the site of this server is `{served}`"),
+        None => "the setting `site` names the site of a server".to_owned(),
     };
-    // A job ID with other characters than digits is ignored, as in Kwollect.
-    let job = params.get("job_id").and_then(|job| match job {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) => text.parse().ok(),
-        _ => None,
-    });
-    Ok((devices, job.and_then(JobId::new).map(JobName::number)))
+    Err(HttpError::not_found(message).hint(Some(hint)))
 }
 
 /// `/rpc/NAME` of a function that does not exist.
@@ -146,6 +145,86 @@ pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> HttpEr
     let meant = config::nearest(&shown, FUNCTIONS);
     let hint = meant.map(|near| format!("Did you mean the function api.{near}?"));
     HttpError::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
+}
+
+/// A call of a function.
+struct Call {
+    function: &'static str,
+    operation: Operation,
+    params: Params,
+    /// Parameters of PostgREST's form.
+    form: Vec<(String, String)>,
+    headers: HeaderMap,
+}
+
+impl Call {
+    /// Reads a call. A parameter of the query string that is neither an argument nor of PostgREST's form is an error.
+    async fn read(
+        app: &App,
+        request: Request,
+        operation: Operation,
+        function: &'static str,
+    ) -> Result<Self, HttpError> {
+        let headers = request.headers().clone();
+        let (mut head, body) = request.into_parts();
+        let (arguments, form) = split(app, head.uri.query(), operation, function)?;
+        let path = format!("{}?{arguments}", head.uri.path());
+        head.uri = path.parse().map_err(|error| HttpError::fault(&error))?;
+        let params = params(app, Request::from_parts(head, body)).await?;
+        params.only(operation, StatusCode::NOT_FOUND)?;
+        Ok(Self { function, operation, params, form, headers })
+    }
+
+    fn arguments(&self) -> Result<Vec<(&'static str, String)>, HttpError> {
+        let names = self.operation.params().iter().map(|param| param.name);
+        let argument = |name| Ok(self.params.text(name)?.map(|text| (name, text)));
+        names.map(argument).filter_map(Result::transpose).collect()
+    }
+
+    /// The arguments of `available_metrics`, whose `params` is JSON.
+    fn arguments_as_json(&self) -> Result<Vec<(&'static str, String)>, HttpError> {
+        let at = self.params.text("at")?.map(|at| ("at", at));
+        let params = self.params.json("params")?.map(|params| ("params", params.to_string()));
+        Ok([at, params].into_iter().flatten().collect())
+    }
+
+    /// Whether the call has anything of PostgREST's form beyond the function and its arguments.
+    fn has_form(&self) -> bool {
+        is_wanted(&self.form, &self.headers)
+    }
+
+    async fn rows(
+        &self,
+        app: &Arc<App>,
+        caller: &Caller,
+        arguments: &[(&str, String)],
+    ) -> Result<Response, HttpError> {
+        let rows =
+            rows(app, self.function).ok_or_else(|| HttpError::fault(&"an unknown function"))?;
+        let query = RowQuery::of_function(arguments, &self.form, &rows)?;
+        let wanted = RowRequest::new(query, &self.form, &self.headers)?;
+        answer(app, caller, &wanted).await
+    }
+}
+
+/// The arguments of a query string, and the parameters of PostgREST's form.
+fn split(
+    app: &App,
+    query: Option<&str>,
+    operation: Operation,
+    function: &str,
+) -> Result<(String, Vec<(String, String)>), HttpError> {
+    let rows = rows(app, function).ok_or_else(|| HttpError::fault(&"an unknown function"))?;
+    let (mut form, mut arguments) = (Vec::new(), form_urlencoded::Serializer::new(String::new()));
+    for (name, value) in pairs(query)? {
+        let is_argument = operation.params().iter().any(|param| param.name == name);
+        if !is_argument && RowQuery::has_parameter(&name, &rows) {
+            form.push((name, value));
+        } else {
+            arguments.append_pair(&name, &value);
+        }
+    }
+    Ok((arguments.finish(), form))
 }
 
 pub(crate) async fn params(app: &App, request: Request) -> Result<Params, HttpError> {
@@ -161,7 +240,6 @@ pub(crate) async fn params(app: &App, request: Request) -> Result<Params, HttpEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn rows_of_available_metrics() {
@@ -170,19 +248,5 @@ mod tests {
         assert_eq!(text(Format::Csv), "device_id,metric_id\n\"a\"\"b\",load_1m\n");
         let json = r#"[{"device_id":"a\"b","metric_id":"load_1m"}]"#;
         assert_eq!(text(Format::Json), json);
-    }
-
-    #[test]
-    fn what_available_metrics_is_narrowed_to() {
-        let (devices, job) = narrowed(json!({"devices": ["a", "b"], "job_id": "7"})).unwrap();
-        assert_eq!(devices.unwrap().len(), 2);
-        assert_eq!(job.unwrap().to_string(), "7");
-        let (devices, job) = narrowed(json!({"job_id": "7; DROP TABLE"})).unwrap();
-        assert!(devices.is_none() && job.is_none());
-        let http_error = narrowed(json!({"devices": "a"})).unwrap_err();
-        assert_eq!((http_error.status.as_u16(), http_error.code), (400, "P0001"));
-        assert!(http_error.message.contains("should be JSON array"));
-        assert!(narrowed(json!({"devices": [1]})).is_err());
-        assert!(narrowed(json!([null])).is_err() && narrowed(json!(null)).is_ok());
     }
 }

@@ -6,6 +6,8 @@
 pub(crate) mod answers;
 pub(crate) mod kwollect_routes;
 pub(crate) mod node_routes;
+pub(crate) mod postgrest;
+pub(crate) mod rest_routes;
 pub(crate) mod series_routes;
 pub(crate) mod slow_query_log;
 pub(crate) mod sql_routes;

@@ -15,8 +15,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures::StreamExt;
-use query::Format;
-use sql::{SqlError, SqlRows};
+use sql::{Encoding, SqlError, SqlRows};
 use std::sync::Arc;
 
 /// The server holds the beginning of a response until it has this many bytes, or the response ends.
@@ -31,6 +30,8 @@ const TIME_COLUMNS_MAX: usize = 1000;
 struct SentRows {
     rows: SqlRows,
     taken: QueryCost,
+    /// Number of rows so far.
+    sent: u64,
 }
 
 /// Handles a statement.
@@ -51,38 +52,62 @@ pub(crate) async fn sql(
     let query: api::SqlQuery = serde_json::from_slice(&held.bytes)
         .map_err(|error| HttpError::unreadable(&held.bytes, &error))?;
     let mut running = RunningQuery::new(&app, "sql", &caller, &query.query);
-    let answer = answer(&app, &caller, &query, format, &mut running.taken).await;
-    running.streamed(answer)
+    let (zone, encoding) = (query.time_zone.as_deref(), format.into());
+    let answer =
+        streamed_rows(&app, &caller, &query.query, zone, encoding, &mut running.taken).await;
+    running.streamed(answer.map(|(response, _)| response))
 }
 
-/// Runs a statement, and counts what it reads and returns.
-async fn answer(
+/// Runs a statement, and counts what it reads and returns. Returns also the number of rows if the result is short
+/// enough to be complete before it is sent.
+pub(crate) async fn streamed_rows(
     app: &App,
     caller: &Caller,
-    query: &api::SqlQuery,
-    format: Format,
+    statement: &str,
+    zone: Option<&str>,
+    encoding: Encoding,
     taken: &mut QueryCost,
-) -> Result<Response, HttpError> {
-    let context = app.context(caller)?;
-    let rows = app.sql.query(&query.query, query.time_zone.as_deref(), context, format).await?;
+) -> Result<(Response, Option<u64>), HttpError> {
+    let rows = app.sql.query(statement, zone, app.context(caller)?, encoding).await?;
     let times = time_columns(rows.times());
     taken.reads = rows.reads().clone();
-    let (mut sent_rows, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
+    let mut sent_rows = SentRows { rows, taken: taken.clone(), sent: 0 };
+    let (mut begin, mut complete) = (Vec::new(), None);
     // An error within the first `HELD_BYTES` bytes is returned with its own HTTP status.
     while begin.len() < HELD_BYTES {
-        match sent_rows.next().await {
-            Some(piece) => begin.extend(piece?),
-            None => break,
-        }
+        let Some(piece) = sent_rows.next().await else {
+            complete = Some(sent_rows.sent);
+            break;
+        };
+        begin.extend(piece?);
     }
     let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
     let rest = futures::stream::unfold(sent_rows, |mut sent_rows| async move {
         let piece = sent_rows.next().await?;
         Some((piece, sent_rows))
     });
-    let mut response = streamed(format.content_type(), begin.chain(rest));
+    let mut response = streamed(encoding.format.content_type(), begin.chain(rest));
     response.headers_mut().extend(times.map(|times| (TIME_COLUMNS, times)));
-    Ok(response)
+    Ok((response, complete))
+}
+
+/// Runs a statement that has a few rows. Returns its text and the number of rows.
+pub(crate) async fn complete(
+    app: &App,
+    caller: &Caller,
+    statement: &str,
+    encoding: Encoding,
+    taken: &mut QueryCost,
+) -> Result<(Vec<u8>, u64), HttpError> {
+    let mut rows = app.sql.query(statement, None, app.context(caller)?, encoding).await?;
+    taken.reads = rows.reads().clone();
+    let (mut text, mut count) = (Vec::new(), 0_u64);
+    while let Some(piece) = rows.next().await {
+        let piece = piece?;
+        count = count.saturating_add(piece.rows);
+        text.extend(piece.text);
+    }
+    Ok((text, count))
 }
 
 /// The header's value; none without a time column.
@@ -97,6 +122,7 @@ impl SentRows {
     async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
         let piece = self.rows.next().await?;
         Some(piece.map(|piece| {
+            self.sent = self.sent.saturating_add(piece.rows);
             self.taken.count_rows(usize::try_from(piece.rows).unwrap_or(usize::MAX));
             Bytes::from(piece.text)
         }))

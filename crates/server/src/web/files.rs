@@ -2,9 +2,10 @@
 
 use crate::common::http_error::HttpError;
 use crate::http::params::part;
-use axum::extract::Path;
+use crate::web::openapi;
 use axum::extract::rejection::PathRejection;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::extract::{Path, RawQuery};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ring::digest::{SHA256, digest};
@@ -48,9 +49,24 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// `/`.
-pub(crate) async fn index(headers: HeaderMap) -> Result<Response, HttpError> {
-    serve("index.html", &headers)
+/// `/`: the page, or the OpenAPI document for programs that accept JSON, as PostgREST has it there.
+pub(crate) async fn index(query: RawQuery, headers: HeaderMap) -> Result<Response, HttpError> {
+    let mut response = match wants_document(&headers) {
+        true => openapi::document(query).await?,
+        false => serve("index.html", &headers)?,
+    };
+    response.headers_mut().append(VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+/// Whether a JSON type is the first one that the server has here.
+fn wants_document(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = accepted
+        .flat_map(|value| value.split(','))
+        .map(|item| item.split(';').next().unwrap_or(item).trim());
+    let known = ["text/html", "text/*", "*/*", "application/json", "application/openapi+json"];
+    types.find(|item| known.contains(item)).is_some_and(|item| item.starts_with("application/"))
 }
 
 /// `/ui/PATH`.
@@ -90,6 +106,20 @@ fn serve(path: &str, headers: &HeaderMap) -> Result<Response, HttpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_that_accept_json_get_the_document() {
+        for (accept, want) in [
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", false),
+            ("*/*", false),
+            ("application/json", true),
+            ("application/openapi+json;version=3, */*", true),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(wants_document(&headers), want, "{accept}");
+        }
+        assert!(!wants_document(&HeaderMap::new()));
+    }
 
     #[test]
     fn the_first_page_and_what_it_needs_are_there() {

@@ -4,6 +4,10 @@ use crate::common::error_texts;
 use datafusion::error::DataFusionError;
 use query::QueryError;
 
+/// The engine's texts for a pattern that is constant, and for others.
+const INVALID_PATTERN: &str = "Invalid regex";
+const UNCOMPILED_PATTERN: &str = "Regular expression did not compile";
+
 /// Reason why a statement has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
@@ -40,6 +44,9 @@ pub enum SqlError {
     /// The statement met an invalid value while it ran, such as text that is not a number.
     #[error("{0}")]
     Value(String),
+    /// A pattern is no regular expression.
+    #[error("invalid regular expression: {0}")]
+    Pattern(String),
     /// The rows cannot be read.
     #[error(transparent)]
     Query(QueryError),
@@ -55,7 +62,11 @@ impl SqlError {
     /// HTTP status of the error.
     pub const fn status(&self) -> u16 {
         match self {
-            Self::Statement(_) | Self::Zone(_) | Self::Value(_) | Self::Died(_) => 400,
+            Self::Statement(_)
+            | Self::Zone(_)
+            | Self::Value(_)
+            | Self::Pattern(_)
+            | Self::Died(_) => 400,
             Self::NotSelect(_) => 403,
             Self::TooLong(..)
             | Self::TooComplex(_)
@@ -80,6 +91,7 @@ impl SqlError {
             Self::TooSlow(_) => "57014",
             Self::Memory(_) => "53200",
             Self::Value(_) => "22000",
+            Self::Pattern(_) => "2201B",
             Self::Query(error) => error.code(),
             Self::Died(_) | Self::Internal(_) => "58000",
         }
@@ -88,6 +100,9 @@ impl SqlError {
     /// Converts an error of the engine, with text for the statement's author.
     pub(crate) fn of(error: DataFusionError, memory_mib: usize) -> Self {
         match error {
+            DataFusionError::Context(what, inner) if what == INVALID_PATTERN => {
+                Self::Pattern(error_texts::of_pattern(&inner.to_string()))
+            }
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
                 Self::of(*inner, memory_mib)
             }
@@ -103,17 +118,21 @@ impl SqlError {
             DataFusionError::SchemaError(error, _) => {
                 Self::Statement(first_line(&error_texts::of_columns(&error)))
             }
-            DataFusionError::Execution(text) => {
-                Self::Value(first_line(&error_texts::of_plan(&text)))
-            }
-            DataFusionError::ArrowError(error, _) => {
-                Self::Value(first_line(&error_texts::of_plan(&error.to_string())))
-            }
+            DataFusionError::Execution(text) => Self::value(&text),
+            DataFusionError::ArrowError(error, _) => Self::value(&error.to_string()),
             DataFusionError::Collection(errors) => match errors.into_iter().next() {
                 Some(first) => Self::of(first, memory_mib),
                 None => Self::Internal("the engine reported no error".to_owned()),
             },
             other => Self::other(&other),
+        }
+    }
+
+    /// Converts an error about a value.
+    fn value(text: &str) -> Self {
+        match text.contains(UNCOMPILED_PATTERN) {
+            true => Self::Pattern(error_texts::of_pattern(text)),
+            false => Self::Value(first_line(&error_texts::of_plan(text))),
         }
     }
 
@@ -154,12 +173,8 @@ impl SqlError {
                 Some(QueryError::TooMuch(text)) => Self::Query(QueryError::TooMuch(text.clone())),
                 _ => Self::Internal(inner.to_string()),
             },
-            DataFusionError::Execution(text) => {
-                Self::Value(first_line(&error_texts::of_plan(text)))
-            }
-            DataFusionError::ArrowError(error, _) => {
-                Self::Value(first_line(&error_texts::of_plan(&error.to_string())))
-            }
+            DataFusionError::Execution(text) => Self::value(text),
+            DataFusionError::ArrowError(error, _) => Self::value(&error.to_string()),
             other => Self::other(other),
         }
     }

@@ -42,6 +42,12 @@ pub(crate) fn of_plan(text: &str) -> String {
     known.into_iter().flatten().next().unwrap_or_else(|| with_types(&first))
 }
 
+/// Text for a pattern that is no regular expression. The last line of the engine's text has the reason.
+pub(crate) fn of_pattern(text: &str) -> String {
+    let reason = text.lines().find_map(|line| line.strip_prefix("error: "));
+    reason.unwrap_or("it is too large").to_owned()
+}
+
 /// Unknown tables and functions. The second line of the engine's text suggests a function.
 fn of_name(first: &str, text: &str) -> Option<String> {
     if first.contains("only supports a single SQL statement") {

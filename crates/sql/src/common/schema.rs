@@ -4,6 +4,7 @@ use Column::{Number, Text, Time, Value};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use model::{FactColumn, FactKind, JobFacts};
 use query::View;
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 /// The tables.
@@ -25,14 +26,21 @@ pub(crate) enum Table {
     Devices,
     PromotedMetrics,
     Catalogue,
+    /// The rows of a function of Kwollect.
+    GetMetrics,
+    AvailableMetrics,
 }
 
 /// Kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Column {
+pub enum Column {
+    /// A time.
     Time,
+    /// A text. The labels are JSON text.
     Text,
+    /// A whole number.
     Number,
+    /// A number.
     Value,
 }
 
@@ -56,6 +64,23 @@ impl Table {
         Self::Catalogue,
     ];
 
+    /// Functions whose rows are a table.
+    pub(crate) const FUNCTIONS: [Self; 2] = [Self::GetMetrics, Self::AvailableMetrics];
+
+    /// All tables and functions, in a fixed order.
+    pub(crate) fn every() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::FUNCTIONS)
+    }
+
+    /// Names of a function's parameters, in their order.
+    pub(crate) const fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Self::GetMetrics => GET_METRICS_PARAMETERS,
+            Self::AvailableMetrics => &["at", "params"],
+            _ => &[],
+        }
+    }
+
     /// Name of the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -75,6 +100,8 @@ impl Table {
             Self::Devices => "devices",
             Self::PromotedMetrics => "promoted_metrics",
             Self::Catalogue => "catalogue",
+            Self::GetMetrics => "get_metrics",
+            Self::AvailableMetrics => "available_metrics",
         }
     }
 
@@ -108,6 +135,8 @@ impl Table {
             Self::Devices => DEVICES,
             Self::PromotedMetrics => PROMOTED_METRICS,
             Self::Catalogue => CATALOGUE,
+            Self::GetMetrics => GET_METRICS,
+            Self::AvailableMetrics => AVAILABLE_METRICS,
         }
     }
 
@@ -120,11 +149,37 @@ impl Table {
                 Number => DataType::Int64,
                 Value => DataType::Float64,
             };
-            Field::new(*name, data_type, *nullable)
+            let field = Field::new(*name, data_type, *nullable);
+            if *name == "labels" { field.with_metadata(json_metadata()) } else { field }
         };
         Arc::new(Schema::new(self.columns().iter().map(field).collect::<Vec<_>>()))
     }
 }
+
+/// Metadata of a field whose texts are JSON.
+const JSON_METADATA: &str = "json";
+
+fn json_metadata() -> HashMap<String, String> {
+    HashMap::from([(JSON_METADATA.to_owned(), String::new())])
+}
+
+/// Whether the texts of a field are JSON.
+pub fn is_json(field: &Field) -> bool {
+    field.metadata().contains_key(JSON_METADATA)
+}
+
+/// Parameters of Kwollect's `get_metrics` in its order, and our `cluster`.
+const GET_METRICS_PARAMETERS: &[&str] = &[
+    "job_id",
+    "nodes",
+    "devices",
+    "metrics",
+    "start_time",
+    "end_time",
+    "summary",
+    "as_rate",
+    "cluster",
+];
 
 /// Name, kind and nullability of columns.
 type Columns = &'static [(&'static str, Column, bool)];
@@ -138,6 +193,16 @@ const METRICS: Columns = &[
     ("job_id", Number, true),
     ("cluster", Text, true),
 ];
+
+const GET_METRICS: Columns = &[
+    ("timestamp", Time, false),
+    ("device_id", Text, false),
+    ("metric_id", Text, false),
+    ("value", Value, true),
+    ("labels", Text, false),
+];
+
+const AVAILABLE_METRICS: Columns = &[("device_id", Text, false), ("metric_id", Text, false)];
 
 const METRICS_BY_JOB: Columns = &[
     ("timestamp", Time, false),

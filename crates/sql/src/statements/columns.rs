@@ -123,7 +123,10 @@ pub(crate) fn number_array(numbers: &[Option<i64>], places: &[u32]) -> Int64Arra
 }
 
 /// Builds a value column.
-pub(crate) fn value_array(values: Vec<f64>) -> ArrayRef {
+pub(crate) fn value_array<T>(values: Vec<T>) -> ArrayRef
+where
+    Float64Array: From<Vec<T>>,
+{
     Arc::new(Float64Array::from(values))
 }
 

@@ -4,6 +4,7 @@ use crate::SqlError;
 use crate::common::complexity;
 use crate::common::memory::Memory;
 use crate::common::statement_limits::{Ended, Load};
+use crate::statements::encoding::Encoding;
 use crate::statements::run::TABLES_MAX;
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
@@ -121,7 +122,7 @@ impl Sql {
         }
     }
 
-    /// Runs a statement once it has a permit. The result is text in this format. A time zone (a name or an offset)
+    /// Runs a statement once it has a permit. The result is text in this form. A time zone (a name or an offset)
     /// replaces that of the engine.
     ///
     /// # Errors
@@ -131,9 +132,9 @@ impl Sql {
         text: &str,
         zone: Option<&str>,
         context: QueryContext,
-        format: Format,
+        encoding: Encoding,
     ) -> Result<SqlRows, SqlError> {
-        let rows = self.started(text, zone, context, format).await;
+        let rows = self.started(text, zone, context, encoding).await;
         rows.inspect_err(|error| self.ended.note(error))
     }
 
@@ -142,7 +143,7 @@ impl Sql {
         text: &str,
         zone: Option<&str>,
         context: QueryContext,
-        format: Format,
+        encoding: Encoding,
     ) -> Result<SqlRows, SqlError> {
         let zone = zone.unwrap_or(&self.zone);
         if zone.parse::<Tz>().is_err() {
@@ -166,7 +167,8 @@ impl Sql {
             text: text.to_owned(),
             zone: zone.to_owned(),
             now: context.now.0,
-            csv: format == Format::Csv,
+            csv: encoding.format == Format::Csv,
+            like_postgrest: encoding.like_postgrest,
             reports_reads: context.reader == Reader::Everything,
             rows_max: self.limits.rows_max,
             left_ms,

@@ -7,8 +7,8 @@ use crate::statements::scan_filter::ScanFilter;
 use crate::statements::scan_request::query;
 use crate::statements::worker::scan::Scope;
 use jobs::{Filter, Interval, JobName, Window};
-use model::{FactValue, JobId, JobKey, Timestamp};
-use query::{DeviceFilter, QueryError, SeenMark, View};
+use model::{DeviceId, FactValue, JobId, JobKey, Timestamp};
+use query::{AvailableFilter, DeviceFilter, QueryError, SeenMark, View, parse_time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -18,10 +18,12 @@ const LOOKED_UP: usize = 1000;
 /// Returns the rows of a table with all columns.
 pub(crate) fn rows(
     table: Table,
+    arguments: &[(String, String)],
     narrow: &ScanFilter,
     scope: &Scope,
 ) -> Result<Vec<Vec<Cell>>, QueryError> {
     match table {
+        Table::AvailableMetrics => available_metrics(arguments, scope),
         Table::NodetimePerJob | Table::NodetimeByJob => nodetime(narrow, scope),
         Table::Jobs => jobs(narrow, scope),
         Table::Allocations => allocations(narrow, scope),
@@ -66,6 +68,23 @@ fn narrowed(narrow: &ScanFilter, scope: &Scope, shares: bool) -> Result<Vec<Inte
 /// Returns the requested job IDs, if they are few enough to look up each.
 fn few(narrow: &ScanFilter) -> Option<&BTreeSet<JobId>> {
     narrow.ids.as_ref().filter(|ids| ids.len() <= LOOKED_UP)
+}
+
+fn available_metrics(
+    arguments: &[(String, String)],
+    scope: &Scope,
+) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let given = |name: &str| arguments.iter().find(|(of, _)| of == name).map(|(_, text)| text);
+    let (now, zone) = (scope.context.now, &scope.engine.settings().zone);
+    let at = given("at").map(|text| parse_time(text, now, zone)).transpose()?;
+    let params = given("params").map(|text| serde_json::from_str(text));
+    let params = params.transpose().map_err(|_| QueryError::Params("params is a JSON object"))?;
+    let only = AvailableFilter::parse(&params.unwrap_or_default())?;
+    let found = scope.engine.available_metrics(at.unwrap_or(now), &only, &scope.context)?;
+    let row = |(device, metric): (DeviceId, Arc<str>)| {
+        vec![Cell::text(device.as_str()), Cell::Text(metric)]
+    };
+    Ok(found.into_iter().map(row).collect())
 }
 
 fn nodetime(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {

@@ -8,6 +8,7 @@
 //! - `metadata_tables`, `columns`: small tables.
 
 pub(crate) mod columns;
+pub(crate) mod encoding;
 pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod metadata_tables;
@@ -17,5 +18,6 @@ pub(crate) mod run;
 pub(crate) mod scan_filter;
 pub(crate) mod scan_request;
 pub(crate) mod state;
+pub(crate) mod table_function;
 pub(crate) mod table_scan;
 pub(crate) mod worker;

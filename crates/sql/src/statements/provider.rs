@@ -17,13 +17,20 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Provider {
     table: Table,
+    /// Of a function, by name.
+    arguments: Vec<(String, String)>,
     schema: SchemaRef,
     link: Arc<Link>,
 }
 
 impl Provider {
     pub(crate) fn new(table: Table, zone: &Arc<str>, link: &Arc<Link>) -> Self {
-        Self { table, schema: table.schema(zone), link: Arc::clone(link) }
+        let (schema, link) = (table.schema(zone), Arc::clone(link));
+        Self { table, arguments: Vec::new(), schema, link }
+    }
+
+    pub(crate) fn with_arguments(self, arguments: Vec<(String, String)>) -> Self {
+        Self { arguments, ..self }
     }
 
     /// Whether this is a table of jobs, whose conditions reach the registry.
@@ -81,7 +88,8 @@ impl TableProvider for Provider {
         let schema = Arc::new(self.schema.project(&kept)?);
         let narrow =
             if self.is_of_jobs() { of_jobs::narrow(filters) } else { ScanFilter::of(filters) };
-        let request = ScanRequest { table: self.table, kept, narrow, limit };
+        let arguments = self.arguments.clone();
+        let request = ScanRequest { table: self.table, arguments, kept, narrow, limit };
         Ok(Arc::new(TableExec::new(request, schema, Arc::clone(&self.link))))
     }
 }

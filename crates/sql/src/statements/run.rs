@@ -6,6 +6,7 @@ use crate::functions::string_limits::Texts;
 use crate::functions::{headers, information};
 use crate::statements::explain::{self, Wanted};
 use crate::statements::state::state;
+use crate::statements::table_function;
 use crate::statements::worker::child::{Encode, NewEncoder};
 use crate::statements::worker::link::Link;
 use crate::statements::worker::messages::{self, Begin, Head};
@@ -79,6 +80,7 @@ impl Work {
         if wanted == Wanted::Rows {
             headers::distinct(&mut statement);
         }
+        table_function::order_arguments(&mut statement)?;
         only_select(wanted, &statement)?;
         let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
         // Repeats the check for the plan: `SELECT … INTO` creates a table, and a plan may contain more than the
@@ -112,7 +114,7 @@ impl Work {
         names: Option<&[String]>,
     ) -> Result<&'static [u8], SqlError> {
         let schema = headers::named(&stream.schema(), names);
-        let (mut encoder, text) = (self.encoder)(self.begin.format(), &schema);
+        let (mut encoder, text) = (self.encoder)(self.begin.encoding(), &schema);
         let times = time_columns(&schema, &self.begin.zone);
         self.send(&messages::begins(&Head { text, times }))?;
         let mut rows = 0_u64;

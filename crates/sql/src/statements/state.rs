@@ -9,6 +9,7 @@ use crate::functions::label_functions::{Contain, Label, Operators, UNCOUNTED};
 use crate::functions::string_limits::{Joined, Texts, bounded};
 use crate::functions::to_char::ToChar;
 use crate::statements::provider::Provider;
+use crate::statements::table_function::TableFunction;
 use crate::statements::worker::link::Link;
 use crate::statements::worker::messages::Begin;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -40,6 +41,8 @@ pub(crate) fn state(
         .map_err(failed)?;
     let mut config =
         SessionConfig::new().with_information_schema(false).with_target_partitions(threads.max(1));
+    // A filter on several threads returns its rows in another order.
+    config = config.with_round_robin_repartition(!begin.like_postgrest);
     let options = config.options_mut();
     options.sql_parser.dialect = Dialect::PostgreSQL;
     options.execution.time_zone = Some(begin.zone.clone());
@@ -74,6 +77,10 @@ pub(crate) fn state(
     for table in Table::ALL {
         let provider = Arc::new(Provider::new(table, &zone, link));
         context.register_table(table.name(), provider).map_err(failed)?;
+    }
+    for table in Table::FUNCTIONS {
+        let function = TableFunction { table, zone: Arc::clone(&zone), link: Arc::clone(link) };
+        context.register_udtf(table.name(), Arc::new(function));
     }
     register(&context).map_err(failed)?;
     let mut state = context.state();

@@ -7,7 +7,8 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -33,8 +34,13 @@ pub(crate) struct TableExec {
 
 impl TableExec {
     pub(crate) fn new(request: ScanRequest, schema: SchemaRef, link: Arc<Link>) -> Self {
+        // `get_metrics` returns its rows in the order of time.
+        let time = (request.table == Table::GetMetrics)
+            .then(|| Column::new_with_schema("timestamp", &schema));
+        let order =
+            time.and_then(Result::ok).map(|time| [PhysicalSortExpr::new_default(Arc::new(time))]);
         let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), order),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,

@@ -5,17 +5,17 @@
 use crate::lab::{Lab, at};
 use futures::StreamExt;
 use jobs::Reader;
-use query::{Format, QueryContext, Settings};
+use query::{QueryContext, Settings};
 use sql::arrow::array::RecordBatch;
 use sql::arrow::datatypes::Schema;
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Launch, Limits, Sql, SqlError};
+use sql::{Encode, Encoding, Launch, Limits, Sql, SqlError};
 
 /// Writes each row on its own line, with values separated by blanks.
 struct Lines;
 
-pub(crate) fn lines(_: Format, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+pub(crate) fn lines(_: Encoding, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
     (Box::new(Lines), Vec::new())
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn request_in(
     text: &str,
 ) -> Result<(Vec<String>, Vec<usize>), SqlError> {
     let mut rows =
-        sql.query(text, zone, QueryContext::new(reader, at(7200.0)), Format::Json).await?;
+        sql.query(text, zone, QueryContext::new(reader, at(7200.0)), Encoding::default()).await?;
     let times = rows.times().to_vec();
     let mut text = Vec::new();
     while let Some(piece) = rows.next().await {

@@ -101,6 +101,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::Catalogue => {
             (body, body, ["401", "403", "200+", "200+", "200+", "200+", "200+", "200+", "403"])
         }
+        Operation::RestTable => ("metrics_by_device", body, NODES),
         Operation::Sql => (body, "{\"query\": \"SELECT * FROM metrics_by_device\"}", NODES),
         Operation::Tokens => {
             (body, body, ["401", "403", "403", "200", "200", "200+", "200+", "200+", "403"])
@@ -112,10 +113,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::RevokeToken => {
             ("1", body, ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"])
         }
-        Operation::ChangeAccount => {
-            let change = "{\"members_see\": \"nothing\"}";
-            ("slurm:bobs", change, BOBS)
-        }
+        Operation::ChangeAccount => ("slurm:bobs", "{\"members_see\": \"nothing\"}", BOBS),
         Operation::DeleteAccount => ("slurm:nobodys", body, NOBODYS),
         Operation::Settings | Operation::Audit => (body, body, STAFF),
         Operation::Set => {

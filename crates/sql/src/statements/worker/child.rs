@@ -4,12 +4,13 @@ use super::bytes::read_message;
 use super::link::{CancelOnDrop, Link};
 use super::messages::{self, Begin, TO_WORKER_MAX, ToWorker};
 use crate::SqlError;
+use crate::statements::encoding::Encoding;
 use crate::statements::run::Work;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SessionStateDefaults;
-use query::{Cancel, Format};
+use query::Cancel;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub trait Encode: Send {
 }
 
 /// Creates an encoder for a result, and the text before its first row.
-pub type NewEncoder = fn(Format, &Schema) -> (Box<dyn Encode>, Vec<u8>);
+pub type NewEncoder = fn(Encoding, &Schema) -> (Box<dyn Encode>, Vec<u8>);
 
 /// Resource limits of a worker, in addition to its use at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 use super::bytes::{MessageReader, MessageWriter};
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::statements::encoding::Encoding;
 use crate::statements::scan_filter::ScanFilter;
 use jobs::Filter;
 use model::{ClusterId, DeviceId, JobId, JobState, Timestamp};
@@ -31,6 +32,7 @@ pub(crate) struct Begin {
     pub(crate) zone: String,
     pub(crate) now: i64,
     pub(crate) csv: bool,
+    pub(crate) like_postgrest: bool,
     /// Whether EXPLAIN ANALYZE reports the amount of data read.
     pub(crate) reports_reads: bool,
     pub(crate) rows_max: u64,
@@ -42,6 +44,10 @@ pub(crate) struct Begin {
 impl Begin {
     pub(crate) const fn format(&self) -> Format {
         if self.csv { Format::Csv } else { Format::Json }
+    }
+
+    pub(crate) const fn encoding(&self) -> Encoding {
+        Encoding { format: self.format(), like_postgrest: self.like_postgrest }
     }
 
     /// Memory of the statement in MiB, rounded up.
@@ -77,6 +83,7 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
     put.text(&begin.zone);
     put.i64(begin.now);
     put.flag(begin.csv);
+    put.flag(begin.like_postgrest);
     put.flag(begin.reports_reads);
     put.u64(begin.rows_max);
     put.u64(begin.left_ms);
@@ -117,6 +124,7 @@ impl ToWorker {
                 zone: take.owned()?,
                 now: take.i64()?,
                 csv: take.flag()?,
+                like_postgrest: take.flag()?,
                 reports_reads: take.flag()?,
                 rows_max: take.u64()?,
                 left_ms: take.u64()?,
@@ -138,6 +146,8 @@ impl ToWorker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScanRequest {
     pub(crate) table: Table,
+    /// Arguments of a function, by name.
+    pub(crate) arguments: Vec<(String, String)>,
     /// Requested columns of the table, in this order.
     pub(crate) kept: Vec<usize>,
     pub(crate) narrow: ScanFilter,
@@ -180,8 +190,12 @@ pub(crate) enum Failure {
 pub(crate) fn scan(id: u32, request: &ScanRequest) -> Vec<u8> {
     let mut put = MessageWriter::message(0);
     put.u32(id);
-    let table = Table::ALL.iter().position(|table| *table == request.table);
+    let table = Table::every().position(|table| table == request.table);
     put.count(table.unwrap_or(usize::MAX));
+    put.all(request.arguments.iter(), |put, (name, text)| {
+        put.text(name);
+        put.text(text);
+    });
     put.all(request.kept.iter(), |put, place| put.count(*place));
     put.maybe(request.limit, MessageWriter::count);
     put_narrow(&mut put, &request.narrow);
@@ -234,6 +248,7 @@ pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
         SqlError::Value(words) => (5, 0, words.clone()),
         SqlError::Died(words) => (6, 0, words.clone()),
         SqlError::TooComplex(words) => (7, 0, words.clone()),
+        SqlError::Pattern(words) => (10, 0, words.clone()),
         // An error of a scan. The server has the details.
         SqlError::Query(_) => (8, 0, String::new()),
         other => (9, 0, other.to_string()),
@@ -260,6 +275,7 @@ fn take_failed(take: &mut MessageReader<'_>) -> Option<Failure> {
         6 => SqlError::Died(words),
         7 => SqlError::TooComplex(words),
         8 => return Some(Failure::Scan),
+        10 => SqlError::Pattern(words),
         _ => SqlError::Internal(words),
     }))
 }
@@ -271,14 +287,15 @@ impl FromWorker {
         let read = match kind {
             0 => {
                 let (id, table) = (take.u32()?, take.count()?);
-                let table = *Table::ALL.get(table)?;
+                let table = Table::every().nth(table)?;
+                let arguments = take.all(|take| Some((take.owned()?, take.owned()?)))?;
                 let kept: Vec<usize> = take.all(MessageReader::count)?;
                 if kept.iter().any(|place| *place >= table.columns().len()) {
                     return None;
                 }
                 let limit = take.maybe(MessageReader::count)?;
                 let narrow = take_narrow(&mut take)?;
-                Self::Scan(id, Box::new(ScanRequest { table, kept, narrow, limit }))
+                Self::Scan(id, Box::new(ScanRequest { table, arguments, kept, narrow, limit }))
             }
             1 => Self::More(take.u32()?),
             2 => Self::Stop(take.u32()?),
@@ -372,8 +389,9 @@ mod tests {
             },
             ..ScanFilter::default()
         };
-        let request =
-            ScanRequest { table: Table::Metrics, kept: vec![3, 0], narrow, limit: Some(9) };
+        let arguments = vec![("nodes".to_owned(), "n1".to_owned())];
+        let (table, kept) = (Table::GetMetrics, vec![3, 0]);
+        let request = ScanRequest { table, arguments, kept, narrow, limit: Some(9) };
         let message = scan(4, &request);
         let Some(FromWorker::Scan(4, back)) = read(&message) else { panic!("{message:?}") };
         assert_eq!(*back, request);
@@ -393,6 +411,7 @@ mod tests {
             SqlError::TooSlow(6),
             SqlError::Memory(7),
             SqlError::Value("x".to_owned()),
+            SqlError::Pattern("x".to_owned()),
             SqlError::Internal("y".to_owned()),
         ] {
             let Some(FromWorker::Failed(Failure::Statement(back))) = read(&failed(&error)) else {

@@ -22,6 +22,7 @@ const TIMES: u8 = 0;
 const VALUES: u8 = 1;
 const TEXTS: u8 = 2;
 const NUMBERS: u8 = 3;
+const VALUES_OR_NULL: u8 = 4;
 
 /// Appends rows of a table of samples.
 pub(crate) fn put_samples(put: &mut MessageWriter, table: Table, kept: &[usize], rows: &RowBatch) {
@@ -35,8 +36,15 @@ pub(crate) fn put_samples(put: &mut MessageWriter, table: Table, kept: &[usize],
                 rows.times.iter().for_each(|at| put.i64(*at));
             }
             "value" => {
-                put.byte(VALUES);
-                rows.values.iter().for_each(|value| put.f64(*value));
+                if rows.has_nulls() {
+                    put.byte(VALUES_OR_NULL);
+                    put.all(rows.values.iter().enumerate(), |put, (row, value)| {
+                        put.maybe(rows.is_valid(row).then_some(*value), MessageWriter::f64);
+                    });
+                } else {
+                    put.byte(VALUES);
+                    rows.values.iter().for_each(|value| put.f64(*value));
+                }
             }
             name @ ("device_id" | "metric_id" | "labels" | "cluster") => {
                 put.byte(TEXTS);
@@ -141,6 +149,10 @@ fn samples(
             }
             VALUES => {
                 let values: Vec<f64> = (0..count).map(|_| take.f64()).collect::<Option<_>>()?;
+                Read::Done(value_array(values))
+            }
+            VALUES_OR_NULL => {
+                let values: Vec<Option<f64>> = take.all(|take| take.maybe(MessageReader::f64))?;
                 Read::Done(value_array(values))
             }
             TEXTS => Read::Texts(take.all(|take| take.maybe(MessageReader::owned))?),

@@ -2,11 +2,12 @@
 
 use super::messages::{self, ReadSoFar, ScanRequest};
 use super::rows::{put_cells, put_samples};
+use crate::common::schema::Table;
 use crate::statements::columns::Cell;
 use crate::statements::metadata_tables;
 use crate::statements::scan_request::query;
 use parking_lot::Mutex;
-use query::{QueryContext, QueryEngine, QueryError};
+use query::{GetMetrics, QueryContext, QueryEngine, QueryError, Rows};
 use std::sync::Arc;
 use store::Reads;
 use tokio::runtime::Handle;
@@ -64,9 +65,16 @@ impl Scan {
     }
 
     fn send_rows(&self, runtime: &Handle) -> Result<Result<(), ScanStopped>, QueryError> {
-        let ScanRequest { table, kept, narrow, limit } = &self.request;
+        let ScanRequest { table, arguments, kept, narrow, .. } = &self.request;
+        if *table == Table::GetMetrics {
+            let pairs = arguments.iter().map(|(name, text)| (&**name, &**text));
+            let query = GetMetrics::from_pairs(pairs)?;
+            let rows = self.scope.engine.get_metrics_rows(&query, &self.scope.context)?;
+            return self.send_samples(rows, runtime);
+        }
         let Some((view, summary)) = table.view() else {
-            let rows: Vec<Vec<Cell>> = metadata_tables::rows(*table, narrow, &self.scope)?;
+            let rows: Vec<Vec<Cell>> =
+                metadata_tables::rows(*table, arguments, narrow, &self.scope)?;
             for rows in rows.chunks(CELL_ROWS) {
                 let mut message = messages::rows(self.id);
                 put_cells(&mut message, kept, rows);
@@ -79,8 +87,17 @@ impl Scan {
         let Some(query) = query(view, summary, narrow, &self.scope)? else {
             return Ok(Ok(()));
         };
+        self.send_samples(self.scope.engine.rows(&query, &self.scope.context)?, runtime)
+    }
+
+    fn send_samples(
+        &self,
+        rows: Rows,
+        runtime: &Handle,
+    ) -> Result<Result<(), ScanStopped>, QueryError> {
+        let ScanRequest { table, kept, limit, .. } = &self.request;
         let mut left = limit.unwrap_or(usize::MAX);
-        for rows in self.scope.engine.rows(&query, &self.scope.context)? {
+        for rows in rows {
             let rows = rows?;
             let mut message = messages::rows(self.id);
             put_samples(&mut message, *table, kept, &rows);

@@ -1,5 +1,8 @@
 //! Queries over HTTP: parameters, formats, errors.
 
+mod clients;
+mod rows;
+
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};
 use std::io::Read;

@@ -1,13 +1,22 @@
 //! The operations of the HTTP API: path, parameters, body and response of each. The server's routes, its check of
 //! parameter names and the OpenAPI document are derived from this single declaration.
 
-use crate::param::{Form, Param, param};
+mod params;
+
+pub use params::{AUDIT_LINES_MAX, DEVICES_MAX, JOBS_MAX};
+pub(crate) use params::{PATH_JOB, PATH_PARTS, ROWS};
+
+use crate::param::Param;
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
     Disagreement, End, Ended, Explanation, FlushNow, ForgottenPoller, Gap, Health, Job, JobReport,
     Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Poller,
     PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered,
     Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
+};
+use params::{
+    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_METRICS, JOB, JOBS, LABELS, LISTED_DEVICES,
+    METRICS, RATE, RUN, SERIES_LIMIT, START, STEP,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -76,6 +85,8 @@ pub(crate) struct About {
     pub(crate) summary: &'static str,
     pub(crate) access: Access,
     pub(crate) params: &'static [Param],
+    /// Whether the query string may also have [`ROWS`], in PostgREST's form.
+    pub(crate) rows: bool,
     pub(crate) body: Body,
     pub(crate) answer: ResponseBody,
     /// Statuses besides those that follow from the rest.
@@ -112,167 +123,6 @@ macro_rules! operations {
     };
 }
 
-/// Largest number of jobs in one list.
-pub const JOBS_MAX: u32 = 100_000;
-/// Largest number of devices in one list.
-pub const DEVICES_MAX: u32 = 10_000;
-/// Largest number of audit entries in one list.
-pub const AUDIT_LINES_MAX: u32 = 10_000;
-
-const DEVICES: Param = param("device", Form::Devices, "Only of these devices.");
-const METRICS: Param = param("metric", Form::Metrics, "Only of these metrics.");
-const JOB: Param = param(
-    "job",
-    Form::JobOrNone,
-    "Only series attributed to this job, `[CLUSTER:]ID`; `none`: only node samples.",
-);
-const CLUSTER: Param =
-    param("cluster", Form::Cluster, "The cluster of the job, where its name gives none.");
-const RUN: Param = param(
-    "start",
-    Form::Time,
-    "For a reused job ID: the latest run that had started by then. Whole seconds or milliseconds include runs that \
-         started within them.",
-);
-const LABELS: Param =
-    param("labels", Form::Labels, "Only with these labels; null: only without that label.");
-const START: Param = param(
-    "start",
-    Form::Time,
-    "Start, inclusive: seconds since 1970, RFC 3339, `14:49`, `yesterday`, or `1h30m` before now.",
-);
-const END: Param = param("end", Form::Time, "End, inclusive. Default: now.");
-const SERIES_LIMIT: Param = param(
-    "limit",
-    Form::Count,
-    "Return at most this many series, the first ones. Without it, too many series are an error.",
-);
-const STEP: Param = param(
-    "step",
-    Form::Step,
-    "Seconds between two points, or a duration such as `30s`; at most a year. 0, the default: every sample.",
-);
-const RATE: Param = param("rate", Form::Truth, "Counters as rates per second.");
-
-const JOBS: &[Param] = &[
-    param("state", Form::JobState, "Only jobs in this state."),
-    param("cluster", Form::Cluster, "Only jobs of this cluster."),
-    param("part_of", Form::Number, "Only parts of the array, or heterogeneous job, of this ID."),
-    param("user", Form::Text, "Only jobs of this user: login name or user ID."),
-    param("account", Form::Text, "Only jobs on this account: `NAME` or `CLUSTER:NAME`."),
-    param("project", Form::Text, "Only jobs of this project."),
-    param("queue", Form::Text, "Only jobs of this queue or partition."),
-    param("name", Form::Text, "Only jobs of this name."),
-    param("device", Form::Device, "Only jobs that have or had this device."),
-    param("start", Form::Time, "Only jobs that ran at or after this time."),
-    param("end", Form::Time, "Only jobs that ran at or before this time."),
-    param(
-        "after",
-        Form::Place,
-        "Only jobs listed after this one: `CLUSTER:ID@START` of the last one received, where `START` is its \
-         `start`, or its `submit` where it has not started.",
-    ),
-    param(
-        "limit",
-        Form::Entries(JOBS_MAX),
-        "Largest number of jobs, from 1 to 100000. Default: 1000.",
-    ),
-    param(
-        "usage",
-        Form::Truth,
-        "Adds `usage` to each job whose samples the caller may read; at most 1000 jobs.",
-    ),
-];
-const LISTED_DEVICES: &[Param] = &[
-    DEVICES,
-    param("node", Form::Device, "Only devices that feed this node."),
-    param(
-        "search",
-        Form::Text,
-        "Only devices with this text in their name, their address or the name of a node that they feed.",
-    ),
-    param("failing", Form::Truth, "Only devices that fail, and those of a poller that is silent."),
-    param("after", Form::Device, "Only devices listed after this one: the last one received."),
-    param(
-        "limit",
-        Form::Entries(DEVICES_MAX),
-        "Largest number of devices, from 1 to 10000. Default: 1000.",
-    ),
-];
-const GET_METRICS: &[Param] = &[
-    param("job_id", Form::Job, "Samples attributed to this job, and node samples of its devices."),
-    param("cluster", Form::ClusterOrEmpty, "The cluster of the job, where its name gives none."),
-    param(
-        "nodes",
-        Form::Texts,
-        "Of these devices. One of `nodes`, `devices` and `job_id` is required.",
-    ),
-    param("devices", Form::Texts, "Of these devices."),
-    param("metrics", Form::Texts, "Only of these metrics."),
-    param(
-        "start_time",
-        Form::TimeOrEmpty,
-        "Start. Default: the job's start, or five minutes before the end.",
-    ),
-    param(
-        "end_time",
-        Form::TimeOrEmpty,
-        "End. Default: the job's end, or five minutes after the start, or now.",
-    ),
-    param("summary", Form::Truth, "Rollups of five minutes instead of samples."),
-    param(
-        "as_rate",
-        Form::TruthOrAuto,
-        "Values as rates per second; `auto`: only those of counters.",
-    ),
-];
-const AVAILABLE: &[Param] = &[
-    param("at", Form::Time, "In the minute before this time. Default: now."),
-    param(
-        "params",
-        Form::Narrowing,
-        "`devices`: only these devices; `job_id`: only the devices of this job.",
-    ),
-];
-
-const GAPS: &[Param] = &[param("device", Form::Device, "Only of this device."), START, END];
-
-const AUDIT: &[Param] = &[
-    param(
-        "actor",
-        Form::Text,
-        "Only of this user, by name or user ID, or of this token: `token 7`.",
-    ),
-    param("action", Form::Text, "Only actions that contain this text: `/tokens`, `POST`."),
-    param("job", Form::JobOrAll, "Only of this job: `[CLUSTER:]ID`; `*`: of no particular job."),
-    START,
-    END,
-    param(
-        "limit",
-        Form::Entries(AUDIT_LINES_MAX),
-        "Largest number of entries, from 1 to 10000. Default: 1000.",
-    ),
-];
-
-/// The number in a path.
-const PATH_CHANGE: Param = param("change", Form::Number, "The ID of the change.");
-/// The promotion in a path.
-const PATH_PROMOTION: Param = param("promotion", Form::Number, "The ID of the promotion.");
-
-/// The job in a path.
-pub(crate) const PATH_JOB: Param = param("id", Form::Job, "The job: `[CLUSTER:]ID`.");
-
-/// The token in a path.
-const PATH_TOKEN: Param = param("token", Form::Count, "The ID of the token.");
-/// The account in a path.
-const PATH_ACCOUNT: Param = param("account", Form::Account, "The account: `CLUSTER:NAME`.");
-const PATH_NODE: Param = param("node", Form::Device, "The node.");
-const PATH_POLLER: Param = param("poller", Form::Device, "The poller's name.");
-
-/// Parameters that occur in paths.
-pub(crate) const PATH_PARTS: [Param; 7] =
-    [PATH_JOB, PATH_CHANGE, PATH_PROMOTION, PATH_TOKEN, PATH_ACCOUNT, PATH_NODE, PATH_POLLER];
-
 operations! {
     /// Accepts the batches of agents: frames in sequence. The answer has one ack for each.
     Batches Post "/v1/batches" {
@@ -287,22 +137,24 @@ operations! {
     }
     /// Kwollect's `get_metrics`: samples of devices, or of a job and its devices.
     GetMetrics Get "/rpc/get_metrics" {
-        params: GET_METRICS, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
+        params: GET_METRICS, rows: true, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
     }
     /// The same with the parameters in the body.
     PostGetMetrics Post "/rpc/get_metrics" {
-        params: GET_METRICS, body: Body::Params,
+        params: GET_METRICS, body: Body::Params, rows: true,
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
     }
     /// Kwollect's `available_metrics`: devices and their metrics.
     AvailableMetrics Get "/rpc/available_metrics" {
-        params: AVAILABLE, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+        params: AVAILABLE, rows: true, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
     }
     /// The same with the parameters in the body.
     PostAvailableMetrics Post "/rpc/available_metrics" {
-        params: AVAILABLE, body: Body::Params,
+        params: AVAILABLE, body: Body::Params, rows: true,
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
     }
+    /// Rows of a table of SQL, in PostgREST's form: a parameter `COLUMN=OPERATOR.VALUE` for each condition.
+    RestTable Get "/rest/{table}" { rows: true, answer: ResponseBody::Rows(any_rows), more: &[404] }
     /// This document.
     OpenApi Get "/api/v1/openapi.json" { access: Access::Anyone, answer: ResponseBody::Document }
     /// Reports whether the server answers requests.
@@ -472,8 +324,8 @@ operations! {
     Metrics Get "/metrics" { answer: ResponseBody::Text }
 }
 
-/// The answer of SQL: rows of the columns that the statement names.
-fn any_rows(_: &mut SchemaGenerator) -> Schema {
+/// Rows of the columns that a statement or a table has.
+pub(crate) fn any_rows(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({"type": "array", "items": {"type": "object"}})
 }
 
@@ -495,6 +347,7 @@ impl About {
             summary,
             access: Access::Readers,
             params: &[],
+            rows: false,
             body: Body::None,
             answer: ResponseBody::Text,
             more: &[],
