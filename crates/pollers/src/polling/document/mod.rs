@@ -99,7 +99,7 @@ impl Documents {
                     let _permit = permit;
                     let silent = Client::new(&request.0);
                     let fetched = timeout_at(until, fetch(client, session, request)).await;
-                    (nth, fetched.unwrap_or_else(|_| (silent, Err(FetchError::Silent))))
+                    (nth, fetched.unwrap_or((silent, Err(FetchError::Silent))))
                 });
             }
             let (nth, (client, fetched)) = match running.join_next().await {
