@@ -3,6 +3,7 @@
 use crate::client::http_client::{Client, escape, path};
 use crate::client::name_suggestions;
 use crate::client::plain::note;
+use crate::look::entry_errors;
 use crate::output::csv_rows;
 use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
@@ -17,14 +18,10 @@ const NOT_WELL: u8 = 1;
 const LISTED: usize = 1000;
 /// Path of the list.
 const DEVICES: &str = "/api/v1/devices";
-/// Path of the list of pollers.
-const POLLERS: &str = "/api/v1/pollers";
 /// Shortest time for which a rejection of samples counts as the present state.
 const REJECTED_SECONDS: f64 = 600.0;
 /// A metric of each port of a wattmeter.
 const METER_SAMPLES: &str = "wattmetre_samples_total";
-/// Maximum errors without a device, per poller.
-const ERRORS_SHOWN: usize = 5;
 /// Part of a period by which the distance of samples may differ from it.
 const SAME_PERIOD: f64 = 0.01;
 /// Maximum nodes of a device in a row.
@@ -104,34 +101,11 @@ pub(crate) fn devices(client: &Client, args: &DevicesArgs) -> anyhow::Result<Exi
     if devices.is_empty() {
         name_suggestions::names(client, device, None)?.iter().try_for_each(|line| note(line))?;
     }
-    unread_files(client)?;
+    entry_errors::note_unread_files(client)?;
     if let Some(last) = next {
         note(&format!("there may be more devices; raise --limit, or add --after {last}"))?;
     }
     Ok(code)
-}
-
-/// Notes the errors in description files that belong to no device.
-fn unread_files(client: &Client) -> anyhow::Result<()> {
-    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
-    for poller in &pollers {
-        let errors = poller.entry_errors.listed.iter().filter(|error| error.device.is_none());
-        for error in errors.clone().take(ERRORS_SHOWN) {
-            note(&format!("poller {}: {}", poller.poller, entry_error(error)))?;
-        }
-        let listed = poller.entry_errors.listed.len();
-        let unlisted =
-            usize::try_from(poller.entry_errors.count).unwrap_or(0).saturating_sub(listed);
-        let more = errors.count().saturating_sub(ERRORS_SHOWN) + unlisted;
-        if more > 0 {
-            note(&format!(
-                "poller {}: {more} more errors in its files, of devices that may not be listed: `jobmeter check DIR` there \
-                 lists them",
-                poller.poller
-            ))?;
-        }
-    }
-    Ok(())
 }
 
 /// `jobmeter devices --forget-poller`.
@@ -273,8 +247,8 @@ pub(crate) fn why_not(
     let parameters = [("device", Some(devices.to_owned()))];
     // A server of an earlier version has no list of devices.
     let found: Vec<api::Device> = client.get(&path(DEVICES, &parameters)).unwrap_or_default();
-    let errors = entry_errors(client, (Some(devices), metric));
-    let mut lines: Vec<String> = errors.iter().map(entry_error).collect();
+    let errors = entry_errors::of(client, (Some(devices), metric));
+    let mut lines: Vec<String> = errors.iter().map(entry_errors::line).collect();
     let has_error = |device: &str| {
         errors.iter().any(|error| error.device.as_deref() == Some(device) && error.metric.is_some())
     };
@@ -301,41 +275,6 @@ pub(crate) fn why_not(
         }
     }
     Ok(lines)
-}
-
-/// What pollers do not request of devices because of errors in their description files, of the metrics in a list:
-/// entries that name them, or that do not name what they are of.
-pub(crate) fn entry_errors(
-    client: &Client,
-    (devices, metrics): (Option<&str>, &str),
-) -> Vec<api::EntryError> {
-    // A server of an earlier version has no list of pollers.
-    let pollers: Vec<api::Poller> = client.get(POLLERS).unwrap_or_default();
-    let has = |list: &str, name: &str| name_suggestions::words(Some(list)).any(|one| one == name);
-    let is_of = |error: &api::EntryError| {
-        let device = error.device.as_deref();
-        let of_device = devices.zip(device).is_none_or(|(devices, device)| has(devices, device));
-        // The name of an exporter's entry is none of its metrics.
-        let of_exporter = error.metric.as_deref().is_some_and(|name| name.starts_with("prom_"))
-            && name_suggestions::words(Some(metrics)).any(|one| one.starts_with("prom_"));
-        let of_metric = error.metric.as_deref().is_none_or(|metric| has(metrics, metric));
-        of_device && (of_metric || of_exporter && devices.is_some() && device.is_some())
-    };
-    let errors = pollers.into_iter().flat_map(|poller| poller.entry_errors.listed);
-    errors.filter(is_of).collect()
-}
-
-/// What an error in a description file costs.
-pub(crate) fn entry_error(error: &api::EntryError) -> String {
-    let what = match (&error.device, &error.metric) {
-        (Some(device), Some(metric)) => format!("{device}: {metric} is not polled"),
-        (Some(device), None) => format!("{device}: an entry without a valid name is not polled"),
-        (None, Some(metric)) => {
-            format!("an entry of {metric} without a valid device is not polled")
-        }
-        (None, None) => "entries are not read, or only their last valid version is".to_owned(),
-    };
-    format!("{what}: {}", error.text())
 }
 
 /// A device of which only the name is known.

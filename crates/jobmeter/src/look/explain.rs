@@ -4,7 +4,7 @@ use crate::client::http_client::{Client, path};
 use crate::client::name_suggestions;
 use crate::client::plain::note;
 use crate::look::nodes_command::CONFLICT;
-use crate::look::{devices, explain_missing};
+use crate::look::{devices, entry_errors, explain_missing};
 use crate::output::options::{JsonOption, TimeRange};
 use crate::output::show;
 use crate::output::times::{Span, Times, machine, parameter};
@@ -192,7 +192,7 @@ fn write_all(
 /// The errors in entries of the metrics of these series.
 fn entry_errors_of(client: &Client, explained: &[api::Explanation]) -> Vec<api::EntryError> {
     let metrics: Vec<&str> = explained.iter().map(|one| &*one.series.metric).collect();
-    devices::entry_errors(client, (None, &metrics.join(",")))
+    entry_errors::of(client, (None, &metrics.join(",")))
 }
 
 /// Explains requested names without series: all of them, or some names in a list.

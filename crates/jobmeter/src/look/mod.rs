@@ -1,11 +1,12 @@
 //! Commands that read data: nodes, devices, jobs, job, get, sql, explain, gaps, audit.
 //!
 //! - `nodes_command`, `devices`, `jobs`, `gaps`, `audit`: lists. `job`: one job. `data_queries`: get, sql.
-//! - `explain`: the origin of a series. `explain_missing`: why a node has no series.
+//! - `explain`: the origin of a series. `explain_missing`: why a node has no series. `entry_errors`: of the files of pollers.
 
 pub(crate) mod audit;
 pub(crate) mod data_queries;
 pub(crate) mod devices;
+mod entry_errors;
 pub(crate) mod explain;
 pub(crate) mod explain_missing;
 mod first_sample;

@@ -408,14 +408,18 @@ fn checked_entry_errors(mut errors: EntryErrors) -> Result<EntryErrors, HttpErro
         let most = EntryErrors::LISTED_MAX;
         return Err(HttpError::too_large(format!("`entry_errors` lists more than {most} errors")));
     }
-    let shown = |text: &str| printable(text).chars().take(EntryError::CHARS_MAX).collect();
     for error in &mut errors.listed {
+        let is_long = |text: &str| text.chars().count() > EntryError::CHARS_MAX;
+        if is_long(&error.file) || is_long(&error.reason) {
+            let most = EntryError::CHARS_MAX;
+            let what = "`entry_errors`: a file or a reason has more than";
+            return Err(wrong(format!("{what} {most} characters")));
+        }
         let named = [&error.device, &error.alias].into_iter().flatten();
         named.map(|name| DeviceId::new(name)).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-        if let Some(metric) = &error.metric {
-            Metric::check_name(metric).map_err(wrong)?;
-        }
-        (error.file, error.reason) = (shown(&error.file), shown(&error.reason));
+        error.metric = error.metric.take().filter(|name| Metric::check_name(name).is_ok());
+        (error.file, error.reason) =
+            (printable(&error.file).into(), printable(&error.reason).into());
     }
     let listed = u32::try_from(errors.listed.len()).unwrap_or(u32::MAX);
     Ok(EntryErrors { count: errors.count.max(listed), ..errors })
