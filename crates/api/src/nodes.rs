@@ -160,10 +160,10 @@ pub struct EntryError {
     /// Line of the error, from 1; 0: the whole file.
     pub line: u32,
     /// The device, if the entry names it.
-    #[schemars(inner(regex(pattern = DEVICE)))]
+    #[schemars(regex(pattern = DEVICE))]
     pub device: Option<String>,
     /// The node that the device feeds, if the entry names it.
-    #[schemars(inner(regex(pattern = DEVICE)))]
+    #[schemars(regex(pattern = DEVICE))]
     pub alias: Option<String>,
     /// The metric, if the entry names it.
     pub metric: Option<String>,
