@@ -62,7 +62,7 @@ pub struct NewUserRow {
     pub timestamp: Option<RowTime>,
     /// The value. Default: `NaN`.
     pub value: Option<Value>,
-    /// The labels. No key begins with `_`. Default: none.
+    /// The labels. Each key begins with a letter or a digit. Default: none.
     pub labels: Option<BTreeMap<String, serde_json::Value>>,
     /// The user's running job to which the sample is attributed. Default: none, and the label `_user` is added.
     pub job_id: Option<JobText>,
