@@ -331,7 +331,7 @@ mod tests {
             r#"{"device_id": "d", "metric_id": "m", "labels": {"_device_alias": "n2"}}"#,
             403,
             "42501",
-            "begins with `_`",
+            "labels of users begin with",
         ),
         (
             r#"{"device_id": "d", "metric_id": "m", "timestamp": "yesterdy"}"#,

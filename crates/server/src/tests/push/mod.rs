@@ -232,9 +232,10 @@ fn users_insert_for_the_nodes_of_their_running_jobs_only() {
         (json!({"job_id": 2}), 404, "job"),
         (json!({"job_id": "slurm:1", "device_id": "bobs-node"}), 403, "no running job slurm:1"),
         (json!({"job_id": "slurm:77"}), 404, "job"),
-        (json!({"labels": {"_device_alias": "n1"}}), 403, "begins with `_`"),
-        (json!({"labels": {"_user": "2000"}}), 403, "begins with `_`"),
-        (json!({"labels": {"_job_id": "2"}}), 403, "begins with `_`"),
+        (json!({"labels": {"_device_alias": "n1"}}), 403, "labels of users begin with"),
+        (json!({"labels": {"_user": "2000"}}), 403, "labels of users begin with"),
+        (json!({"labels": {" _user": "2000"}}), 403, "labels of users begin with"),
+        (json!({"labels": {"_job_id": "2"}}), 403, "labels of users begin with"),
         (json!({"timestamp": "+2m"}), 400, "60 s after"),
         (json!({"timestamp": "5m"}), 400, "before your job's start"),
         // Metrics of the program, of an agent.

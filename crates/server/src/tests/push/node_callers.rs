@@ -82,8 +82,8 @@ fn an_assigned_address_inserts_for_its_node_only() {
     for (more, status, why) in [
         (json!({"job_id": 1}), 403, "has no job"),
         (json!({"job_id": "slurm:2"}), 403, "has no job"),
-        (json!({"labels": {"_user": "1000"}}), 403, "begins with `_`"),
-        (json!({"labels": {"_device_alias": "n1"}}), 403, "begins with `_`"),
+        (json!({"labels": {"_user": "1000"}}), 403, "labels of users begin with"),
+        (json!({"labels": {"_device_alias": "n1"}}), 403, "labels of users begin with"),
         (json!({"timestamp": "5m"}), 400, "before your job's start"),
         (json!({"timestamp": "+2m"}), 400, "60 s after"),
         (json!({"metric_id": "load_1m"}), 400, "belongs to the program"),
