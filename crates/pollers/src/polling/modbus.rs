@@ -76,7 +76,7 @@ impl Modbus {
         let mut is_kept = self.connection.is_some();
         while let Some(block) = blocks.pop() {
             if exchange.is_over_for(self.units.place(&block.unit)) {
-                block.places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                exchange.fail_all(&block.places, &waits_for_turn());
                 continue;
             }
             // A connection that an exchange leaves in the middle is not used again.
@@ -90,7 +90,7 @@ impl Modbus {
             let must_be_short = self.units.begin(block.unit);
             let until = exchange.deadline(must_be_short);
             let Ok(read) = timeout_at(until, connection.registers(&block)).await else {
-                block.places.iter().for_each(|place| exchange.fail(*place, still_silent()));
+                exchange.fail_all(&block.places, &still_silent());
                 continue;
             };
             match read {
@@ -106,18 +106,14 @@ impl Modbus {
                 }
                 // What else comes by this connection may belong to this request.
                 Err(error) if !matches!(error, ReadError::Exception(_)) => {
-                    for place in &block.places {
-                        exchange.fail(*place, failed(&error));
-                    }
+                    exchange.fail_all(&block.places, &failed(&error));
                     continue;
                 }
                 Ok(registers) => add(&block, &registers, due, exchange),
                 // One register that is not there must not cost the others.
                 Err(_) if block.places.len() > 1 => blocks.extend(single(&block, due)),
                 Err(error) => {
-                    for place in &block.places {
-                        exchange.fail(*place, failed(&error));
-                    }
+                    exchange.fail_all(&block.places, &failed(&error));
                 }
             }
             is_kept = false;

@@ -259,6 +259,11 @@ impl Exchange {
         }
     }
 
+    /// Adds why the descriptions at these places have no values.
+    pub(crate) fn fail_all(&mut self, places: &[usize], failure: &Failure) {
+        places.iter().for_each(|place| self.fail(*place, failure.clone()));
+    }
+
     /// Adds why the description at `place` has no value.
     pub(crate) fn fail(&mut self, place: usize, failure: Failure) {
         self.settle(place);

@@ -99,7 +99,7 @@ pub(crate) async fn batches(
     }
     for (origin, _) in stops.iter().filter(|(_, is_stopped)| *is_stopped) {
         let poller = origin.as_poller_group().and_then(|name| DeviceId::new(name).ok());
-        // The errors in its files concern nobody any more.
+        // An ended poller has no entries to repair.
         if let Some(poller) = poller {
             app.engine.entry_errors().report(&poller, Some(api::EntryErrors::default()), received);
         }

@@ -54,8 +54,6 @@ type SharedSession = Arc<Mutex<RedfishSession>>;
 enum FetchError {
     /// The user or the password is rejected, or may be. Another attempt may lock the account.
     User(Failure),
-    /// It is silent again.
-    Silent,
     /// Any other reason.
     Document(Failure),
 }
@@ -87,7 +85,7 @@ impl Documents {
                 let Ok(permit) = self.permit(running.is_empty()) else { break };
                 let Some((nth, ((path, tls), places))) = next.next() else { break };
                 if exchange.is_over_for(self.paths.place(*path)) {
-                    places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                    exchange.fail_all(places, &waits_for_turn());
                     continue;
                 }
                 // The exchange may end before the response, by its timeout.
@@ -97,25 +95,23 @@ impl Documents {
                 let request = (Arc::clone(&self.target), (*tls).clone(), (*path).to_owned());
                 running.spawn(async move {
                     let _permit = permit;
-                    let silent = Client::new(&request.0);
-                    let fetched = timeout_at(until, fetch(client, session, request)).await;
-                    (nth, fetched.unwrap_or((silent, Err(FetchError::Silent))))
+                    (nth, timeout_at(until, fetch(client, session, request)).await)
                 });
             }
-            let (nth, (client, fetched)) = match running.join_next().await {
+            let (nth, answer) = match running.join_next().await {
                 None => return,
                 Some(Ok(joined)) => joined,
                 // The exchange reports it.
                 Some(Err(error)) => resume_unwind(error.into_panic()),
             };
-            self.clients.push(client);
             let Some(((path, _), places)) = documents.get(nth) else { continue };
+            let Ok((client, fetched)) = answer else {
+                exchange.fail_all(places, &still_silent());
+                continue;
+            };
+            self.clients.push(client);
             let fetched = match fetched {
                 Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
-                Err(FetchError::Silent) => {
-                    places.iter().for_each(|place| exchange.fail(*place, still_silent()));
-                    continue;
-                }
                 Err(FetchError::Document(failure)) => Err(failure),
                 Ok(document) => Ok(document),
             };

@@ -101,13 +101,13 @@ impl Exporter {
         for (places, requests) in expositions {
             let path = path(&requests);
             if exchange.is_over_for(self.paths.place(path)) {
-                places.iter().for_each(|place| exchange.fail(*place, waits_for_turn()));
+                exchange.fail_all(&places, &waits_for_turn());
                 continue;
             }
             // The exchange may end here, by its timeout.
             let until = exchange.deadline(self.paths.begin(path.to_owned()));
             let Ok(scraped) = timeout_at(until, self.scrape(&requests, exchange.at)).await else {
-                places.iter().for_each(|place| exchange.fail(*place, still_silent()));
+                exchange.fail_all(&places, &still_silent());
                 continue;
             };
             if !matches!(scraped, Err(ScrapeError::User(_))) {
@@ -142,7 +142,7 @@ impl Exporter {
                     return exchange.fail_rest(&failure);
                 }
                 Err(ScrapeError::Exposition(failure)) => {
-                    places.iter().for_each(|place| exchange.fail(*place, failure.clone()));
+                    exchange.fail_all(&places, &failure);
                 }
             }
         }
