@@ -3,7 +3,8 @@
 use crate::node::{Node, SERIES, series_number, value};
 use model::{Gap, Timestamp};
 use std::collections::HashMap;
-use store::{Selector, Store};
+use storage::{Selector, Storage as _};
+use store::Store;
 
 /// Statistics of a world that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

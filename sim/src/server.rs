@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
-use store::{DeferReason, Disk, Incoming, Outcome, Settings, Store};
+use storage::{DeferReason, Incoming, Outcome, Storage as _};
+use store::{Disk, Settings, Store};
 use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 
 /// Directory of the store on the disk.
@@ -85,7 +86,7 @@ impl Server {
     pub(crate) fn begin(&mut self) -> bool {
         let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as Arc<_>;
         let clock = Arc::clone(&self.clock);
-        let now: store::Clock = Arc::new(move || Timestamp(clock.load(Ordering::Relaxed)));
+        let now: storage::Clock = Arc::new(move || Timestamp(clock.load(Ordering::Relaxed)));
         self.store =
             Store::open_on(disk, Path::new(DIR), settings(), now).ok().map(|(store, _)| store);
         self.is_up()

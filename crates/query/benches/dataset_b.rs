@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
-use store::{Incoming, Outcome, Selector, Settings, Store};
+use storage::{Incoming, Outcome, Selector, Storage as _};
+use store::{Settings, Store};
 use wire::{Decoder, Frames};
 
 /// Blocks per hour.

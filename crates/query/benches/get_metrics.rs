@@ -31,7 +31,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
-use store::{Incoming, Outcome, Store};
+use storage::{Incoming, Outcome, Storage as _};
+use store::Store;
 use wire::{Decoder, Encoder, Frames};
 
 /// 2026-01-06T00:00:00Z.
@@ -260,7 +261,7 @@ fn report(out: &mut impl Write, engine: &QueryEngine, place: &str, nodes: usize)
 fn engine(store: &Arc<Store>, dir: &Path) -> QueryEngine {
     let path = dir.join("registry.sqlite");
     let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
-    QueryEngine::new(Arc::clone(store), Arc::new(registry), Settings::default())
+    QueryEngine::new(Arc::<Store>::clone(store), Arc::new(registry), Settings::default())
 }
 
 fn main() {

@@ -31,7 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
-use store::{Incoming, Outcome, Selector, Store};
+use storage::{Incoming, Outcome, Selector, Storage as _};
+use store::Store;
 use wire::{Decoder, Frames};
 
 const NODES: u64 = 100;
@@ -269,7 +270,7 @@ fn run_query(dir: &Path, days: i64) {
     let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
     // A range with this many points exceeds the default limit.
     let settings = Settings { points_max: 2_000_000, ..Settings::default() };
-    let engine = QueryEngine::new(Arc::clone(&store), Arc::new(registry), settings);
+    let engine = QueryEngine::new(Arc::<Store>::clone(&store), Arc::new(registry), settings);
     let context = QueryContext::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
     // Each run queries another day; some of the days are settled.
     let day = |run: i64| T0 + (run * 7 + 3) % days * DAY;

@@ -14,7 +14,7 @@ use query::{
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use store::{JobSelector, Reads, Selector};
+use storage::{JobSelector, Reads, Selector};
 
 const ALICE: Reader = Reader::Tenant(1000);
 const BOB: Reader = Reader::Tenant(2000);

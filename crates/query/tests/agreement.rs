@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use query::{Format, GetMetrics, QueryContext, QueryEngine, RowQuery, Settings, View};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use store::JobSelector;
+use storage::JobSelector;
 
 /// Indexes of device, metric, job and alias, and the seconds of the samples.
 type Fact = (usize, usize, usize, usize, Vec<u8>);

@@ -11,7 +11,7 @@ use query::{
     AvailableFilter, QueryContext, QueryError, RangeQuery, Rate, RowQuery, Settings, View,
 };
 use std::collections::BTreeSet;
-use store::{JobSelector, Selector};
+use storage::{JobSelector, Selector};
 
 fn context(reader: Reader) -> QueryContext {
     QueryContext::new(reader, at(7200.0))

@@ -9,7 +9,7 @@ use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, NodeList, Origin, Unit};
 use query::{DeviceFilter, PollSummary, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
-use store::Selector;
+use storage::{Selector, Storage as _};
 
 /// A group of the poller `one`.
 const GROUP: &str = "poller-one/group-0";

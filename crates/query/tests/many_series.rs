@@ -8,7 +8,7 @@ use jobs::Reader;
 use lab::{Lab, TestSeries, at, device};
 use query::{QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
-use store::{Reads, Selector};
+use storage::{Reads, Selector};
 
 /// Number of batches, and of series per batch.
 const BATCHES: usize = 20;

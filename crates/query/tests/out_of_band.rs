@@ -11,7 +11,7 @@ use model::JobKey;
 use query::{Format, GetMetrics, QueryContext, RowQuery, Settings, View};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use store::JobSelector;
+use storage::JobSelector;
 
 fn context() -> QueryContext {
     QueryContext::new(Reader::Everything, at(7200.0))

@@ -10,7 +10,7 @@ use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Kind, Origin, Point, Timestamp};
 use proptest::prelude::*;
 use query::{Format, GetMetrics, QueryContext, QueryEngine, RangeQuery, Rate, Settings};
-use store::{JobSelector, Selector};
+use storage::{JobSelector, Selector};
 
 const METRIC: &str = "c_seconds_total";
 /// Second of the day at which every series begins.

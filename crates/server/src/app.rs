@@ -33,7 +33,7 @@ use sql::Sql;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use store::Store;
+use storage::Storage;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) body_bytes_max: usize,
     pub(crate) live: RwLock<Arc<ReloadableConfig>>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<dyn Storage>,
     pub(crate) registry: Arc<Registry>,
     /// Limits the concurrent changes of the registry; each occupies a thread that may wait for the disk.
     pub(crate) registry_changes: ConcurrencyLimit,

@@ -11,6 +11,7 @@ use lab::{Lab, TestSeries, key};
 use run_sql::engine;
 use sql::{Limits, Sql, SqlError};
 use std::time::Duration;
+use storage::Storage as _;
 
 /// 20 nodes with 100 samples each in a block. Job 7 of user 1000 on n1 has 100 samples.
 fn filled() -> Lab {

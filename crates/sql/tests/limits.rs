@@ -12,6 +12,7 @@ use query::{Format, QueryContext};
 use run_sql::{engine, rejected, run_sql, run_sql_as};
 use sql::{Limits, Sql};
 use std::time::Duration;
+use storage::Storage as _;
 
 /// 204 000 rows.
 fn large() -> Lab {

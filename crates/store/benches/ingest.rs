@@ -17,7 +17,8 @@ use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
-use store::{Selector, Settings, Store};
+use storage::{Selector, Storage as _};
+use store::{Settings, Store};
 
 /// A series number of each kind of dataset A's values.
 const KINDS: [(u64, &str); 4] =

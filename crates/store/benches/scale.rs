@@ -18,6 +18,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use storage::Storage as _;
 use store::{Settings, Store};
 
 /// Rounds in which every series has a sample.

@@ -10,7 +10,6 @@
 //! [`Snapshot::scan`] and other queries.
 //! `docs/format.md` describes the files byte by byte.
 
-mod answer;
 mod blocks;
 mod data_dir;
 mod files;
@@ -18,32 +17,20 @@ mod head;
 mod log;
 mod maintenance;
 mod scan;
-mod senders;
 mod settings;
 mod snapshot;
 mod state;
 mod store;
 mod writing;
 
-pub use answer::{
-    BootInfo, Chunk, Claim, CounterStart, LastValue, OriginInfo, ReadCounts, SeriesInfo, Stats,
-    TimeSlice,
-};
-pub use blocks::is_total;
-pub use blocks::read_counters::Reads;
 pub use data_dir::backup::{Copied, backup, copy_file};
 pub use data_dir::recovery::{Cut, Damage, Recovery};
 pub use data_dir::verify::{Finding, Verified, check, verify};
 pub use files::disk::{Disk, ReadFile, RealDisk, WriteFile};
 pub use files::errors::{BlockError, DiskError, FlushError, OpenError};
-pub use head::append::{DeferReason, Incoming, Outcome};
 pub use maintenance::archive::check_archive;
 pub use scan::by_series::Scan;
-pub use scan::rollup_scan::{WindowScan, Windows};
-pub use senders::share::RUNS_DIVISOR;
-pub use settings::{
-    ArchiveSettings, Clock, DeclaredMetrics, RetentionLimits, RunMetrics, Settings,
-};
-pub use snapshot::{ByTime, Snapshot};
-pub use state::select::{JobSelector, LabelMatch, Selector, SeriesCondition};
+pub use scan::rollup_scan::WindowScan;
+pub use settings::{ArchiveSettings, Settings};
+pub use snapshot::Snapshot;
 pub use store::Store;

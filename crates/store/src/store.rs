@@ -1,24 +1,23 @@
 //! The store as the server uses it.
 
-use crate::answer::{Claim, OriginInfo, Stats};
 use crate::data_dir::open::{Opened, open};
 use crate::data_dir::recovery::Recovery;
 use crate::files::disk::{Disk, RealDisk};
 use crate::files::errors::{BlockError, FlushError, OpenError};
-use crate::head::append::{DeferReason, Incoming, Outcome};
 use crate::maintenance::compactor::Compactor;
 use crate::scan::by_series::Scan;
-use crate::scan::rollup_points::WINDOWS_US;
-use crate::senders::stored_gaps::touches;
-use crate::settings::{Clock, Settings};
+use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use storage::{
+    Claim, Clock, DeferReason, Done, Incoming, OriginInfo, Outcome, Selector, Stats, Storage,
+    StorageError,
+};
 
 /// The embedded store of one data directory, shared by reference between threads.
 /// Dropping it writes the queued batches to the log and stops its threads; samples in memory are then in the log, too.
@@ -37,9 +36,6 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// The lengths of stored rollup windows, in microseconds.
-    pub const WINDOWS_US: [i64; 2] = WINDOWS_US;
-
     /// Opens a data directory of the machine's file system, creating it if necessary.
     ///
     /// # Errors
@@ -91,56 +87,6 @@ impl Store {
         self.snapshot().scan(selector, from, to)
     }
 
-    /// The meaning of every metric, ordered by name.
-    pub fn catalogue(&self) -> Vec<Arc<Metric>> {
-        self.shared.books().registry.catalogue()
-    }
-
-    /// Whether the program declares a metric of this name.
-    pub fn declares(&self, metric: &str) -> bool {
-        self.shared.settings.declared.has(metric)
-    }
-
-    /// Gaps that touch the interval (bounds inclusive), of one device or of all, ordered by `from`.
-    ///
-    /// Missing batch numbers count as gaps until the batches arrive.
-    pub fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
-        let now = self.shared.now();
-        let books = self.shared.books();
-        let grace = self.shared.settings.missing_grace_us;
-        let missing = books.origins.missing(now, grace, books.gaps.all());
-        let reported = books.gaps.all().filter(|gap| touches(gap, from, to)).cloned();
-        let all = reported.chain(missing.into_iter().filter(|gap| touches(gap, from, to)));
-        let mut gaps: Vec<Gap> = match device {
-            Some(device) => all.filter_map(|gap| books.origins.concerning(gap, device)).collect(),
-            None => all.collect(),
-        };
-        drop(books);
-        gaps.sort_by(|a, b| (a.from, a.to, &a.device).cmp(&(b.from, b.to, &b.device)));
-        gaps
-    }
-
-    /// Every known sender, ordered by name.
-    pub fn origins(&self) -> Vec<OriginInfo> {
-        self.shared.books().origins.infos()
-    }
-
-    /// Devices with the same series from several origins, ordered by device.
-    pub fn claims(&self) -> Vec<Claim> {
-        let books = self.shared.books();
-        books.registry.claims(&books.origins, self.shared.settings.series_idle_us)
-    }
-
-    /// Earlier samples are rejected: their rollups are final. `None`: nothing is settled yet.
-    pub fn settled(&self) -> Option<Timestamp> {
-        Some(self.shared.books().settled).filter(|settled| settled.0 > i64::MIN)
-    }
-
-    /// The store's statistics.
-    pub fn stats(&self) -> Stats {
-        self.shared.stats()
-    }
-
     /// Writes the samples in memory to a block now, and waits for it.
     ///
     /// # Errors
@@ -166,5 +112,49 @@ impl Drop for Store {
             // A thread that panicked has nothing more to write.
             thread.join().unwrap_or_default();
         }
+    }
+}
+
+impl Storage for Store {
+    fn append(&self, batches: Vec<Incoming>, done: Done) {
+        self.append(batches, done);
+    }
+
+    fn snapshot(&self) -> Arc<dyn storage::Snapshot> {
+        Arc::new(self.snapshot())
+    }
+
+    fn catalogue(&self) -> Vec<Arc<Metric>> {
+        self.shared.books().registry.catalogue()
+    }
+
+    fn declares(&self, metric: &str) -> bool {
+        self.shared.settings.senders.declared.has(metric)
+    }
+
+    fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
+        let now = self.shared.now();
+        self.shared.books().gaps_between((from, to), device, now, &self.shared.settings.senders)
+    }
+
+    fn origins(&self) -> Vec<OriginInfo> {
+        self.shared.books().origins.infos()
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let books = self.shared.books();
+        books.registry.claims(&books.origins, self.shared.settings.senders.series_idle_us)
+    }
+
+    fn settled(&self) -> Option<Timestamp> {
+        Some(self.shared.books().settled).filter(|settled| settled.0 > i64::MIN)
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        self.flush().map_err(|error| StorageError::Failed(Box::new(error)))
     }
 }

@@ -33,6 +33,7 @@ use measure::{cpu_seconds, print_line};
 use peer::{Peer, files};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use storage::Storage as _;
 use store::{Settings, Store};
 
 pub(crate) const NODES: u64 = 100;

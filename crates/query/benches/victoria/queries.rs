@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use store::{Selector, Store};
+use storage::Selector;
+use store::Store;
 
 const RUNS: u64 = 40;
 const BEGIN: i64 = T0 / Timestamp::SECOND;

@@ -12,7 +12,7 @@ use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use store::JobSelector;
+use storage::JobSelector;
 
 /// Length of the time range if one or both bounds are omitted: 5 min.
 const DEFAULT_RANGE: i64 = 300 * Timestamp::SECOND;

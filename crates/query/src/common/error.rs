@@ -3,7 +3,7 @@
 use control::DemandError;
 use jobs::RegistryError;
 use model::JobKey;
-use store::BlockError;
+use storage::StorageError;
 
 /// Error of a query. The codes are those of PostgreSQL or PostgREST where Kwollect returns one.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +77,9 @@ pub enum QueryError {
     /// The file of promotions, setting overrides and on-demand requests failed.
     #[error(transparent)]
     Demand(DemandError),
-    /// A block cannot be read.
+    /// The store cannot answer.
     #[error(transparent)]
-    Store(#[from] BlockError),
+    Store(#[from] StorageError),
 }
 
 impl QueryError {
@@ -95,6 +95,7 @@ impl QueryError {
             Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
             Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
+            Self::Store(StorageError::Unavailable(_)) => 503,
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => 500,
         }
     }
@@ -112,6 +113,7 @@ impl QueryError {
             Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => "42501",
             Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
             Self::Cancelled => "57014",
+            Self::Store(StorageError::Unavailable(_)) => "57P03",
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => "58000",
         }
     }

@@ -12,7 +12,7 @@ use model::{DeviceId, Gap, JobKey, Series, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use store::Snapshot;
+use storage::Snapshot;
 
 /// Maximum number of jobs to look up one by one. For more jobs, the reader's visible jobs are read once, so that the
 /// number of other users' jobs does not change the duration of a query.
@@ -185,9 +185,13 @@ impl AccessFilter {
 
     /// Limits a snapshot to the series of which the reader may see a sample in the interval of a scan: hidden samples
     /// are not read. Rows of the remaining series still need [`Self::of`].
-    pub(crate) fn limit(&self, snapshot: Snapshot, listed: ListedAs) -> Snapshot {
+    pub(crate) fn limit(
+        &self,
+        snapshot: &Arc<dyn Snapshot>,
+        listed: ListedAs,
+    ) -> Arc<dyn Snapshot> {
         if self.context.reader.sees_every_job() {
-            return snapshot;
+            return Arc::clone(snapshot);
         }
         let access = self.clone();
         snapshot.limited_to(Arc::new(move |series, (from, to)| {

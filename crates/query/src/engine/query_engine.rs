@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Selector, Store};
+use storage::{Selector, Storage};
 
 /// Limits and defaults of answers.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ pub struct RangeQuery {
 /// it runs until its answer is complete or cancelled.
 #[derive(Clone, Debug)]
 pub struct QueryEngine {
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<dyn Storage>,
     pub(crate) registry: Arc<Registry>,
     /// Promotions, setting overrides and on-demand requests, if the server has them.
     pub(crate) demand: Option<Arc<DemandStore>>,
@@ -161,7 +161,7 @@ pub struct QueryEngine {
 
 impl QueryEngine {
     /// Queries of a store and a registry.
-    pub fn new(store: Arc<Store>, registry: Arc<Registry>, settings: Settings) -> Self {
+    pub fn new(store: Arc<dyn Storage>, registry: Arc<Registry>, settings: Settings) -> Self {
         let (settings, entry_errors) = (Arc::new(settings), Arc::default());
         Self { store, registry, demand: None, settings, entry_errors }
     }
@@ -188,8 +188,8 @@ impl QueryEngine {
     }
 
     /// The store.
-    pub fn store(&self) -> &Store {
-        &self.store
+    pub fn store(&self) -> &dyn Storage {
+        &*self.store
     }
 
     /// Resolves a job name for an operation on the job. The reader must be permitted to see its newest run.

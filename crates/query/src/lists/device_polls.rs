@@ -5,7 +5,7 @@ use crate::{QueryEngine, QueryError};
 use model::{DeviceId, Series, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{JobSelector, LastValue, Selector};
+use storage::{JobSelector, LastValue, Selector};
 
 /// Metrics that pollers send of each device and target.
 const SUCCESS: &str = "poll_success";

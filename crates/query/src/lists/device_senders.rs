@@ -5,7 +5,7 @@ use crate::{QueryEngine, QueryError};
 use api::DeviceState;
 use model::{DeviceId, Origin, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use store::OriginInfo;
+use storage::OriginInfo;
 
 /// Longest time in microseconds without a value of a port, while its feed stores those of others.
 const PORT_PATIENCE_US: i64 = 60 * Timestamp::SECOND;
@@ -191,7 +191,7 @@ impl<'a> Senders<'a> {
 mod tests {
     use super::*;
     use model::Boot;
-    use store::BootInfo;
+    use storage::BootInfo;
 
     #[test]
     fn a_device_polled_before_the_present_start_only_has_ended_once_its_patience_is_over() {

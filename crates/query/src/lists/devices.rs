@@ -9,7 +9,7 @@ use api::DeviceState;
 use model::{DeviceId, Gap, NodeList, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use store::{JobSelector, LabelMatch, LastValue, OriginInfo, Selector};
+use storage::{JobSelector, LabelMatch, LastValue, OriginInfo, Selector};
 
 /// A poller reports a gap that grows at least this often, or once per period. Includes a wrong clock of the poller.
 const GAP_REPORTED: i64 = 10 * 60 * Timestamp::SECOND;

@@ -6,7 +6,7 @@ use jobs::OpenLocal;
 use model::{JobKey, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{JobSelector, Selector};
+use storage::{JobSelector, Selector};
 
 /// Metrics that count the processes of a job: each sample above 0 is a sign of life. An empty leftover cgroup is
 /// not.

@@ -9,7 +9,7 @@ use jobs::Window;
 use model::{Cause, ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Chunk, JobSelector, Selector, SeriesInfo};
+use storage::{Chunk, JobSelector, Selector, SeriesInfo};
 
 /// Maximum series in one explanation.
 const SERIES_MAX: usize = 100;
@@ -65,7 +65,7 @@ impl QueryEngine {
         // The senders are the current ones.
         let until = to.max(context.now);
         let access = AccessFilter::new(self, context, (from, until), select.devices.as_ref());
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         let mut series: BTreeMap<_, (Arc<SeriesInfo>, VisibleSamples)> = BTreeMap::new();
         for chunk in snapshot.scan(select, from, to) {
             context.cancel.check()?;
@@ -226,7 +226,7 @@ impl QueryEngine {
             labels: Vec::new(),
         };
         let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         for chunk in snapshot.scan(&select, from, to) {
             context.cancel.check()?;
             let chunk = chunk?;

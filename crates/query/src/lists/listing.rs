@@ -9,7 +9,7 @@ use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{Chunk, JobSelector, Selector, SeriesInfo};
+use storage::{Chunk, JobSelector, Selector, SeriesInfo};
 
 /// Maximum age of a metric's latest sample at an instant for the metric to count as available.
 const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
@@ -43,7 +43,7 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         let mut series = Vec::new();
         for info in snapshot.series(select, from, to)? {
             let seen = access.of(&info.series.device, info.series.job.as_ref())?;
@@ -170,7 +170,7 @@ impl QueryEngine {
         }
         let from = at.plus(-AVAILABLE_WITHIN);
         let access = AccessFilter::new(self, context, (from, at), None);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::DeviceAndAlias);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::DeviceAndAlias);
         let mut seen = BTreeSet::new();
         for chunk in snapshot.scan(&select, from, at) {
             context.cancel.check()?;

@@ -16,7 +16,7 @@ use control::{Decision, DemandError, Mark, Promotion};
 use jobs::Reader;
 use model::{DeviceId, Timestamp};
 use std::collections::{BTreeSet, HashMap};
-use store::{JobSelector, LabelMatch, Selector};
+use storage::{JobSelector, LabelMatch, Selector};
 
 /// A device feeds a node if a sample in the interval, or in this time before it, has the node as its alias.
 const BEFORE_US: i64 = 3600 * Timestamp::SECOND;

@@ -7,7 +7,7 @@ use jobs::Window;
 use model::{DeviceId, Origin, Point, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{BootInfo, JobSelector, OriginInfo, Selector};
+use storage::{BootInfo, JobSelector, OriginInfo, Selector};
 
 /// Counters of busy processor time, without idle, I/O wait and steal.
 const BUSY: [&str; 5] = [
@@ -160,7 +160,7 @@ impl QueryEngine {
         let select =
             Selector { metrics: Some(metrics), job: JobSelector::None, ..Selector::default() };
         let from = context.now.plus(-RECENT);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         for chunk in snapshot.scan(&select, from, context.now) {
             context.cancel.check()?;
             let chunk = chunk?;

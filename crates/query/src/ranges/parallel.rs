@@ -4,7 +4,7 @@ use crate::ranges::range::LimitedSeries;
 use crate::{Cancel, QueryError, RangeQuery};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::{Reads, Selector};
+use storage::{Reads, Selector};
 
 /// With fewer devices a range takes one thread.
 const DEVICES_MIN: usize = 8;

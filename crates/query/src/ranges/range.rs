@@ -8,7 +8,7 @@ use crate::{Cancel, QueryContext, QueryEngine, QueryError, RangeQuery, Settings}
 use model::{Metric, Point, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Chunk, Selector, Snapshot, Store};
+use storage::{Chunk, Selector, Snapshot};
 
 /// How far to search for the reading before a range, so that the first point has a rate.
 const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
@@ -33,18 +33,18 @@ impl QueryEngine {
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
         let step = query.step_us.max(0);
-        let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
+        let window = storage::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
         // One filter for all threads: what it looks up in the registry counts once for a query.
         let devices = query.select.devices.as_ref();
         let access = AccessFilter::new(self, context, reach(query), devices);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         let shown = by_devices(query, &context.cancel, |query| {
             let mut shown = LimitedSeries::new(&self.settings, &help);
             match window {
                 Some(window) => {
-                    take_rolled(query, window, &snapshot, &access, &mut shown, &context.cancel)
+                    take_rolled(query, window, &*snapshot, &access, &mut shown, &context.cancel)
                 }
-                None => take_samples(query, &snapshot, &access, &mut shown, &context.cancel),
+                None => take_samples(query, &*snapshot, &access, &mut shown, &context.cancel),
             }
             .map(|()| shown)
         })?;
@@ -72,7 +72,7 @@ impl QueryEngine {
 fn take_rolled(
     query: &RangeQuery,
     window: i64,
-    snapshot: &Snapshot,
+    snapshot: &dyn Snapshot,
     access: &AccessFilter,
     shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
@@ -113,7 +113,7 @@ fn take_rolled(
 /// Adds points of steps computed from samples.
 fn take_samples(
     query: &RangeQuery,
-    snapshot: &Snapshot,
+    snapshot: &dyn Snapshot,
     access: &AccessFilter,
     shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
@@ -164,7 +164,7 @@ fn first_reading(chunk: &Chunk) -> Option<Point> {
 /// The last reading of a series before an instant, and the limit of the search: one day back. The search uses
 /// samples back to the full hour, and windows of 1 h before that.
 fn reading_before(
-    snapshot: &Snapshot,
+    snapshot: &dyn Snapshot,
     select: &Selector,
     first: Timestamp,
 ) -> Result<(Option<Point>, Timestamp), QueryError> {

@@ -6,7 +6,7 @@ use crate::{QueryContext, QueryEngine, QueryError, RangeQuery};
 use jobs::Window;
 use model::{ClusterId, DeviceId, Gap};
 use std::collections::BTreeSet;
-use store::JobSelector;
+use storage::JobSelector;
 
 impl QueryEngine {
     /// Gaps of the requested devices. Without devices: gaps of the devices of the found series, and of the

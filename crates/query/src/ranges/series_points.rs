@@ -7,7 +7,7 @@ use crate::{RangeQuery, Rate};
 use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Chunk, SeriesInfo};
+use storage::{Chunk, SeriesInfo};
 
 /// A series during its conversion to points.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl SeriesPoints {
                     (grown + rollup.increase(), seconds + within)
                 } else if self.info.kind == Kind::Counter {
                     (rollup.last.value, 1.0)
-                } else if store::is_total(&self.info.series.metric) {
+                } else if storage::is_total(&self.info.series.metric) {
                     return false;
                 } else {
                     (rollup.sum, rollup.count as f64)
@@ -261,7 +261,7 @@ mod tests {
     use crate::ranges::range::whole_steps;
     use model::{DeviceId, Labels, RollupWindows, Series, Unit};
     use proptest::prelude::*;
-    use store::{Selector, Store};
+    use storage::Selector;
 
     const S: i64 = Timestamp::SECOND;
     type Rows = [(i64, f64, Option<i64>)];
@@ -402,7 +402,7 @@ mod tests {
             let mut line = SeriesPoints::new(&info, &aligned, first, &Visibility::Always);
             line.take(&chunk);
             let want = line.finish(&HashMap::new());
-            for window in Store::WINDOWS_US {
+            for window in storage::WINDOWS_US {
                 let mut rolled = RollupWindows::new(window);
                 let mut windows = Vec::new();
                 for (at, value, start) in chunk.rows() {

@@ -13,7 +13,7 @@ use jobs::{AccessLevel, Filter, JobName, Listed, RunFacts};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Chunk, JobSelector, Selector, SeriesInfo};
+use storage::{Chunk, JobSelector, Selector, SeriesInfo};
 
 impl QueryEngine {
     /// Usage of the newest run of a job that is visible to the reader and had started by `by`, for reused job IDs.

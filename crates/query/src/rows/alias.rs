@@ -10,7 +10,7 @@ use crate::{Line, QueryError, RowBatch, RowQuery};
 use model::{DeviceId, JobKey, Labels};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use store::{LabelMatch, Selector, SeriesInfo, Snapshot};
+use storage::{LabelMatch, Selector, SeriesInfo, Snapshot};
 
 /// Samples that belong to a device by alias.
 #[derive(Clone, Debug)]
@@ -23,7 +23,10 @@ pub(crate) struct Aliased {
 
 impl Aliased {
     /// Selects the samples to read for the aliases of a query; `None`: none.
-    pub(crate) fn find(snapshot: &Snapshot, query: &RowQuery) -> Result<Option<Self>, QueryError> {
+    pub(crate) fn find(
+        snapshot: &dyn Snapshot,
+        query: &RowQuery,
+    ) -> Result<Option<Self>, QueryError> {
         let mut labels = vec![LabelMatch::Present(ALIAS.to_owned())];
         if let Some(devices) = &query.devices
             && let (1, Some(only)) = (devices.len(), devices.first())

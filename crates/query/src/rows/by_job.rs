@@ -8,7 +8,7 @@ use jobs::{Interval, Window};
 use model::{DeviceId, JobKey};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use store::JobSelector;
+use storage::JobSelector;
 
 /// Maximum number of jobs to look up one by one; for more jobs, the query reads all allocations.
 const QUERIED_ONE_BY_ONE: usize = 64;

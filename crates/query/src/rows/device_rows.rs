@@ -5,7 +5,7 @@ use crate::rows::line_cache::LineCache;
 use crate::rows::node_rows_filter::NodeRowsFilter;
 use crate::rows::slices::{Slice, Slices, leave};
 use crate::{Cancel, QueryError, RowBatch};
-use store::Scan;
+use storage::{Chunk, Parts};
 
 /// Rows ascending by time.
 #[derive(Debug)]
@@ -69,13 +69,13 @@ impl Iterator for DeviceRows {
 /// Rows series by series.
 #[derive(Debug)]
 pub(crate) struct DeviceChunks {
-    scan: Scan,
+    scan: Parts<Chunk>,
     lines: LineCache,
     cancel: Cancel,
 }
 
 impl DeviceChunks {
-    pub(crate) fn new(scan: Scan, lines: LineCache, cancel: Cancel) -> Self {
+    pub(crate) fn new(scan: Parts<Chunk>, lines: LineCache, cancel: Cancel) -> Self {
         Self { scan, lines, cancel }
     }
 

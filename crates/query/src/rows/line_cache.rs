@@ -7,7 +7,7 @@ use crate::{Line, QueryEngine, QueryError};
 use model::{ClusterId, DeviceId, JobKey};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::SeriesInfo;
+use storage::SeriesInfo;
 
 /// Maximum cached lines; beyond it, the cache is cleared.
 const KEPT_MAX: usize = 100_000;

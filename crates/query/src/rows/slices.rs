@@ -7,7 +7,7 @@ use crate::{Cancel, QueryContext, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{ByTime, SeriesInfo, TimeSlice};
+use storage::{Parts, SeriesInfo, TimeSlice};
 
 /// Samples ascending by time, those of one instant in the order of their series. One instant is never split.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl From<TimeSlice> for Slice {
 #[derive(Debug)]
 pub(crate) enum SliceSource {
     /// Samples.
-    Samples(Box<ByTime>),
+    Samples(Parts<TimeSlice>),
     /// Aggregates of 5 min.
     Summary(Box<Summary>),
 }

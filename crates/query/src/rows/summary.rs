@@ -12,7 +12,7 @@ use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
+use storage::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
 
 /// Length of an aggregate, in microseconds.
 pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
@@ -20,7 +20,7 @@ pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
 /// The aggregates of a selection, slice by slice. After an error the iteration ends.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    snapshot: Snapshot,
+    snapshot: Arc<dyn Snapshot>,
     selector: Selector,
     cancel: Cancel,
     /// Maximum rows of a slice; exceeded only if one 5 min bucket alone has more.
@@ -89,7 +89,7 @@ impl Growth {
 impl Summary {
     /// Buckets that begin between two instants (bounds included).
     pub(crate) fn new(
-        snapshot: Snapshot,
+        snapshot: Arc<dyn Snapshot>,
         selector: &Selector,
         (from, to): (Timestamp, Timestamp),
         rows_max: usize,
@@ -152,7 +152,7 @@ impl Summary {
             if seen == Visibility::Never {
                 continue;
             }
-            let windows = seen_windows(&self.snapshot, series, &seen, BUCKET, &self.cancel)?;
+            let windows = seen_windows(&*self.snapshot, series, &seen, BUCKET, &self.cancel)?;
             let place = self.names.place(&windows.series);
             buckets
                 .extend(windows.windows.iter().map(|window| Bucket::of(place, window, self.first)));
@@ -167,7 +167,7 @@ impl Summary {
 /// The visible part of windows. A partly visible window is recomputed from its visible samples, separately for
 /// each visible time range, as far as the samples are still stored.
 pub(crate) fn seen_windows(
-    snapshot: &Snapshot,
+    snapshot: &dyn Snapshot,
     mut series: Windows,
     seen: &Visibility,
     width: i64,
@@ -227,7 +227,7 @@ impl Bucket {
     }
 
     fn value(&self, info: &SeriesInfo) -> f64 {
-        if store::is_total(&info.series.metric) { self.max } else { self.sum / self.count as f64 }
+        if storage::is_total(&info.series.metric) { self.max } else { self.sum / self.count as f64 }
     }
 }
 

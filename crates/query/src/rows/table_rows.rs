@@ -15,7 +15,7 @@ use model::{DeviceId, JobKey, Kind, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use store::{JobSelector, Selector, Snapshot};
+use storage::{JobSelector, Selector, Snapshot};
 
 /// The table of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub(crate) struct GetMetricsOptions {
 
 /// The data that a query reads: samples of the devices, and samples that are theirs by alias.
 pub(crate) struct Reads {
-    snapshot: Snapshot,
+    snapshot: Arc<dyn Snapshot>,
     pub(crate) own: Selector,
     pub(crate) aliased: Option<Aliased>,
     from: Timestamp,
@@ -205,7 +205,7 @@ impl Reads {
     fn walk(
         &self,
         select: &Selector,
-        snapshot: &Snapshot,
+        snapshot: &Arc<dyn Snapshot>,
         slice_rows: usize,
         lead: bool,
         context: &QueryContext,
@@ -213,11 +213,11 @@ impl Reads {
         let Self { from, to, .. } = self;
         if !self.summary {
             let samples = snapshot.scan_by_time(select, *from, *to, slice_rows);
-            return SliceSource::Samples(Box::new(samples));
+            return SliceSource::Samples(samples);
         }
         let from = if lead { from.plus(-BUCKET) } else { *from };
         let (span, cancel) = ((from, *to), context.cancel.clone());
-        let summary = Summary::new(snapshot.clone(), select, span, slice_rows, cancel);
+        let summary = Summary::new(Arc::clone(snapshot), select, span, slice_rows, cancel);
         SliceSource::Summary(Box::new(summary))
     }
 
@@ -282,7 +282,7 @@ impl QueryEngine {
         let RowQuery { devices, metrics, job, from, to, .. } = query.clone();
         let select = Selector { devices, metrics, job, labels: Vec::new() };
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         let mut lines = LineCache::new(self, access, false);
         let mut rows = Vec::new();
         for found in snapshot.counter_starts(&select, from, to)? {
@@ -301,7 +301,7 @@ impl QueryEngine {
         let access = AccessFilter::new(self, context, reads.reach(), query.devices.as_ref());
         let lines = || LineCache::new(self, access.clone(), query.view != View::Metrics);
         let slices = |select: &Selector, listed| {
-            let snapshot = access.limit(reads.snapshot.clone(), listed);
+            let snapshot = access.limit(&reads.snapshot, listed);
             let walk = reads.walk(select, &snapshot, self.settings.slice_rows, false, context);
             Slices::new(walk, AsRate::No, reads.from, context)
         };
@@ -309,7 +309,7 @@ impl QueryEngine {
             let slices = slices(&reads.own, ListedAs::Device);
             Box::new(DeviceRows::new(slices, lines(), NodeRowsFilter::always()))
         } else {
-            let snapshot = access.limit(reads.snapshot.clone(), ListedAs::Device);
+            let snapshot = access.limit(&reads.snapshot, ListedAs::Device);
             let scan = snapshot.scan(&reads.own, reads.from, reads.to);
             Box::new(DeviceChunks::new(scan, lines(), context.cancel.clone()))
         };
@@ -331,7 +331,7 @@ impl QueryEngine {
         let lines = || LineCache::new(self, access.clone(), true);
         let slices = |select: &Selector, listed| {
             let lead = treatment.as_rate != AsRate::No;
-            let snapshot = access.limit(reads.snapshot.clone(), listed);
+            let snapshot = access.limit(&reads.snapshot, listed);
             let walk = reads.walk(select, &snapshot, self.settings.slice_rows, lead, context);
             Slices::new(walk, treatment.as_rate, reads.from, context)
         };
@@ -350,7 +350,7 @@ impl QueryEngine {
         let snapshot = self.store.snapshot();
         let aliased = match view {
             View::Metrics => None,
-            _ => Aliased::find(&snapshot, query)?,
+            _ => Aliased::find(&*snapshot, query)?,
         };
         let own = Selector { devices, metrics, job, labels: Vec::new() };
         Ok(Reads { snapshot, own, aliased, from, to, summary })

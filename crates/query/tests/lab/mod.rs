@@ -13,7 +13,8 @@ use query::{QueryEngine, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use store::{Incoming, Outcome, Store};
+use storage::{Incoming, Outcome};
+use store::Store;
 use wire::{Decoder, Encoder, Frames};
 
 /// 2026-01-06T00:00:00Z, the day of all test data.
@@ -84,8 +85,9 @@ impl Lab {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(|| at(7200.0));
         let load = Metric::gauge("load_1m", Unit::Count, "Load.");
-        let declared = store::DeclaredMetrics::new([load]);
-        let settings = store::Settings { declared, ..store::Settings::default() };
+        let declared = storage::DeclaredMetrics::new([load]);
+        let senders = senders::Limits { declared, ..senders::Limits::default() };
+        let settings = store::Settings { senders, ..store::Settings::default() };
         let (store, _) = Store::open(&dir.path().join("store"), settings, clock).unwrap();
         let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = dir.path().join("registry.sqlite");
@@ -110,7 +112,7 @@ impl Lab {
     }
 
     pub(crate) fn engine(&self, settings: Settings) -> QueryEngine {
-        QueryEngine::new(Arc::clone(&self.store), Arc::clone(&self.registry), settings)
+        QueryEngine::new(Arc::<Store>::clone(&self.store), Arc::clone(&self.registry), settings)
             .with_demand(Arc::clone(&self.demand))
     }
 

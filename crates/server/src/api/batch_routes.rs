@@ -24,7 +24,7 @@ use jobs::RegistryError;
 use model::{DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{DeferReason, Incoming, Outcome};
+use storage::{DeferReason, Incoming, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::{Ack, AckStatus};
@@ -282,13 +282,14 @@ pub(crate) async fn append(
     let samples: Vec<usize> = batches.iter().map(|batch| batch.decoded.index.len()).collect();
     let (done, outcomes) = oneshot::channel();
     let to_count = Arc::clone(app);
-    app.store.append(batches, move |outcomes| {
+    let done = move |outcomes: Vec<Outcome>| {
         // The batches of a client that disconnects are stored and counted all the same.
         for (outcome, samples) in outcomes.iter().zip(samples) {
             count(&to_count, outcome, samples);
         }
         done.send(outcomes).ok();
-    });
+    };
+    app.store.append(batches, Box::new(done));
     outcomes.await.map_err(|_| HttpError::fault(&"the store dropped its batches"))
 }
 

@@ -30,7 +30,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use store::Outcome;
+use storage::Outcome;
 
 /// The header that makes a repeated request store its rows once.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -30,7 +30,7 @@ pub(crate) async fn every_minute(app: Arc<App>) {
             // Otherwise the memory of large answers remains with the process for hours.
             tokio::task::spawn_blocking(kernel::heap::give_back).await.ok();
         }
-        for (nodes, claim) in contested(&app.store) {
+        for (nodes, claim) in contested(&*app.store) {
             let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
             log::warn!(
                 "several nodes send series of one device: {nodes} (such as {} of {}); give each node its \

@@ -8,7 +8,7 @@ use query::{QueryContext, QueryEngine, QueryError, parse_time};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{JobSelector, LabelMatch, Selector};
+use storage::{JobSelector, LabelMatch, Selector};
 
 /// Maximum number of names in a list, and of labels in a selection.
 const NAMES_MAX: usize = 10_000;

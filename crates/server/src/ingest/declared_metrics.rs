@@ -5,7 +5,7 @@
 //! generates the table beside this file from the sources, and fails if the two differ.
 
 use model::{Kind, Metric, Unit};
-use store::{DeclaredMetrics, RunMetrics};
+use storage::{DeclaredMetrics, RunMetrics};
 
 const TABLE: &str = include_str!("declared_metrics.tsv");
 /// Labels of the series that `jobmeter run` measures.

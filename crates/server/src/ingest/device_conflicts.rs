@@ -3,11 +3,11 @@
 
 use model::Origin;
 use std::collections::BTreeSet;
-use store::{Claim, Store};
+use storage::{Claim, Storage};
 
 /// Returns the claims made by several nodes, each with the nodes. `jobmeter run` on node n1 sends as
 /// `n1/run-7` beside the node's agent, and belongs to the same node.
-pub(crate) fn contested(store: &Store) -> Vec<(BTreeSet<String>, Claim)> {
+pub(crate) fn contested(store: &dyn Storage) -> Vec<(BTreeSet<String>, Claim)> {
     let claims = store.claims().into_iter().map(|claim| (nodes(&claim), claim));
     claims.filter(|(nodes, _)| nodes.len() > 1).collect()
 }

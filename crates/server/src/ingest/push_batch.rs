@@ -9,7 +9,7 @@ use model::{
 use query::{Format, Line, RowBatch, encoded_rows};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::Incoming;
+use storage::Incoming;
 use wire::{Decoder, Encoder, Frames};
 
 /// The label of users' rows without a job: the user ID, or `unknown`.

@@ -4,9 +4,9 @@
 use config::StorageSettings;
 use model::{JobId, Timestamp};
 use parking_lot::Mutex;
+use senders::RUNS_DIVISOR;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use store::RUNS_DIVISOR;
 use wire::Decoded;
 
 /// Senders may accumulate unused samples for this long, so that an agent catches up faster after an outage.

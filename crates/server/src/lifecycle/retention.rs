@@ -7,7 +7,8 @@ use config::{Bytes, RetentionSettings, ServerConfig};
 use model::Timestamp;
 use std::path::Path;
 use std::time::Duration;
-use store::{ArchiveSettings, RetentionLimits, Stats, Store};
+use storage::{RetentionLimits, Stats, Storage};
+use store::ArchiveSettings;
 
 /// Default limit of samples, in bytes, or a tenth of the file system if that is less.
 const SAMPLES_BYTES: u64 = 10_000_000_000;
@@ -24,13 +25,17 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     let samples = samples(samples_bytes_max, samples_age_max, file_system_bytes(data));
     let RetentionSettings { minutes_bytes_max, minutes_age_max, .. } = config.retention;
     let RetentionSettings { hours_bytes_max, hours_age_max, .. } = config.retention;
-    store::Settings {
-        log_bytes_max: keep.log_bytes_max.0,
+    let senders = senders::Limits {
         series_per_origin_max: count(keep.series_per_origin_max),
         series_max: count(keep.series_max),
         declared: declared(),
         metrics_max: count(keep.metrics_max),
         origins_max: count(keep.origins_max),
+        ..default.senders
+    };
+    store::Settings {
+        senders,
+        log_bytes_max: keep.log_bytes_max.0,
         head_bytes_max: count(keep.head_bytes_max.0),
         // As many samples as fill half of the head.
         head_samples_max: default.head_samples_max.max(keep.head_bytes_max.0 / 16),
@@ -94,7 +99,7 @@ fn file_system_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// Logs the limits of samples, and how long the space lasts at the rate so far.
-pub(crate) fn log_limits(store: &Store, keep: &RetentionLimits) {
+pub(crate) fn log_limits(store: &dyn Storage, keep: &RetentionLimits) {
     let span = store.snapshot().extent();
     let span = span.map_or(0.0, |(from, to)| to.since(from) as f64 / 1e6);
     log::info!("{}", words(&store.stats(), span, keep));

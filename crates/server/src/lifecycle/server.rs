@@ -41,6 +41,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use storage::{Storage, StorageError};
 use store::{OpenError, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -227,7 +228,7 @@ impl Server {
     ///
     /// # Errors
     /// The block could not be written. The samples are in the log, and the next start reads them.
-    pub async fn stop(self) -> Result<(), store::FlushError> {
+    pub async fn stop(self) -> Result<(), StorageError> {
         // `send` fails only if no receiver is left: then all connections have ended.
         self.stopping.send(true).ok();
         let late = self.tasks.join(self.app.limits.stop_time).await;
@@ -256,7 +257,7 @@ async fn load(
 
 /// The contents of the data folder.
 struct DataFolder {
-    store: Arc<Store>,
+    store: Arc<dyn Storage>,
     registry: Arc<Registry>,
     on_demand: NodeSettingsCache,
     engine: QueryEngine,
@@ -283,7 +284,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
         Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::common::clock::now))?;
     log_recovery(&recovery);
     crate::lifecycle::retention::log_limits(&store, &keep);
-    let (store, root) = (Arc::new(store), root.clone());
+    let (store, root): (Arc<dyn Storage>, Root) = (Arc::new(store), root.clone());
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
     // A crash may come between a batch and its job events. Applying the events twice changes nothing.

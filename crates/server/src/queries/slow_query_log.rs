@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::Reads;
+use storage::Reads;
 use tokio::time::Instant;
 
 /// Most characters of a query that are logged.

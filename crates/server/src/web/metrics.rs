@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use store::Stats;
+use storage::Stats;
 
 mod polls;
 
@@ -39,7 +39,7 @@ pub(crate) async fn metrics(
         about(&app, &mut page);
         if every_node {
             ingest(&app, &mut page);
-            store(&app.store.stats(), contested(&app.store).len(), &mut page);
+            store(&app.store.stats(), contested(&*app.store).len(), &mut page);
             polls::polls(&app, &mut page);
         }
         if every_job {

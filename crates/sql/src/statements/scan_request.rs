@@ -6,7 +6,7 @@ use jobs::Window;
 use model::{ClusterId, JobId, JobKey};
 use query::{QueryError, RowQuery, View};
 use std::collections::BTreeSet;
-use store::{JobSelector, Selector};
+use storage::{JobSelector, Selector};
 
 /// Returns the query for a table of samples, or `None` if its conditions exclude each other.
 pub(crate) fn query(

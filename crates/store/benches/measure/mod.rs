@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
-use store::{Incoming, Outcome, Settings, Store};
+use storage::{Incoming, Outcome};
+use store::{Settings, Store};
 use wire::{Decoder, Frames};
 
 pub(crate) fn print_line(line: &str) {

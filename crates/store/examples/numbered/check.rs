@@ -6,7 +6,8 @@ use crate::numbers::{
 use model::{Point, Rollup, Series, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
-use store::{RealDisk, Selector, Snapshot, Store};
+use storage::{Selector, Storage as _};
+use store::{RealDisk, Snapshot, Store};
 
 /// The content of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(crate) fn moment(snapshot: &Snapshot, sent: u64) -> Result<Seen, String> {
     if let Some((series, _)) = found.first_key_value() {
         return Err(format!("{series:?} was never sent"));
     }
-    for (window_us, keep_us) in Store::WINDOWS_US.into_iter().zip(KEEP_ROLLUPS_US) {
+    for (window_us, keep_us) in storage::WINDOWS_US.into_iter().zip(KEEP_ROLLUPS_US) {
         let kept = sent_at(sent).saturating_sub(keep_us);
         seen.windows += windows_of(snapshot, window_us, kept, &expected)?;
     }

@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use store::{Clock, Incoming, Outcome, Settings, Stats, Store};
+use storage::{Clock, Incoming, Outcome, Stats, Storage as _};
+use store::{Settings, Store};
 
 /// Batches of a request: the most that are stored without acknowledgement, and the number sent again after a start.
 const TOGETHER: u64 = 4;

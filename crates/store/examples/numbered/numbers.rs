@@ -7,8 +7,10 @@ use model::{
     Batch, Boot, DeviceId, Kind, Labels, Metric, Origin, Point, RollupWindows, Series, SeriesEntry,
     SeriesTable, Tick, Timestamp, Unit,
 };
+use senders::Limits;
 use std::sync::Arc;
-use store::{Incoming, RetentionLimits, Settings};
+use storage::{Incoming, RetentionLimits};
+use store::Settings;
 use wire::{Decoder, Encoder, Frames};
 
 /// 2026-01-01, the time of batch 0.
@@ -45,7 +47,7 @@ pub(crate) fn settings() -> Settings {
         head_samples_max: 50 * SAMPLES,
         row_group_rows: 64,
         page_rows: 16,
-        missing_grace_us: 0,
+        senders: Limits { missing_grace_us: 0, ..Limits::default() },
         merge_blocks: 2,
         block_bytes_max: 64 << 10,
         settle_after_us: 2 * HOUR_US,

@@ -1,9 +1,10 @@
 //! Finds the unreadable parts of a block: compares every checksum, and where one differs, reads every series.
 
-use super::read::{Meter, RowCursor};
+use super::read::RowCursor;
 use super::{Block, BlockError, Entry, RolledCursor};
 use model::Timestamp;
 use std::sync::Arc;
+use storage::Meter;
 
 /// Damages: what is wrong, and what it costs; nothing: no reader of this store needs it.
 pub(crate) type Damage = Vec<(String, Option<String>)>;

@@ -6,9 +6,9 @@
 
 use super::checks::Checks;
 use crate::files::varint::{Bytes, put, put_signed, put_text};
-use crate::senders::series_table::NO_START;
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series};
 use rustc_hash::FxHashMap;
+use senders::NO_START;
 use std::sync::Arc;
 
 /// Series of a part: about as many as a node has, so that a query of one node reads one or two parts.

@@ -3,7 +3,7 @@
 //!
 //! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `columns`: its parts.
 //!   `index`: its series.
-//! - `read`, `read_counters`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
+//! - `read`: back to samples. `archived_file`: a file that may be unavailable.
 //! - `rollup_writer`, `rollup_reader`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 
 mod archived_file;
@@ -15,7 +15,6 @@ mod container;
 mod damage;
 mod index;
 mod read;
-pub(crate) mod read_counters;
 mod rollup_reader;
 mod rollup_writer;
 mod schema;
@@ -24,21 +23,21 @@ mod write;
 pub(crate) use block_file_writer::{BlockFacts, NewBlock};
 pub(crate) use column_target::{Lane, RawValues};
 pub(crate) use index::Entry;
-pub(crate) use read::{Meter, Opened, RowCursor};
+pub(crate) use read::{Opened, RowCursor};
 pub(crate) use rollup_reader::RolledCursor;
-pub use rollup_writer::is_total;
 pub(crate) use rollup_writer::{Window, without_sums_of_totals};
 
 use crate::files::disk::{Disk, ReadFile};
 use crate::files::errors::{BlockError, DiskError};
-use crate::files::json;
 use archived_file::ArchivedFile;
 use model::Timestamp;
 use parking_lot::Mutex;
+use senders::json;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use storage::Meter;
 
 /// Most blocks with footer and directory in memory.
 const OPENED_MAX: usize = 64;

@@ -6,8 +6,6 @@ use super::container::INDEX_KEY;
 use super::index::{Entry, Part, directory as directory_of, entries};
 use super::schema::{REAL, STEP, TIMESTAMP};
 use super::{Block, BlockError};
-use crate::answer::ReadCounts;
-use crate::blocks::read_counters::Reads;
 use crate::files::disk::ReadFile;
 use crate::files::errors::DiskError;
 use bytes::Bytes;
@@ -22,46 +20,10 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use storage::Meter;
 
 /// Longest accepted tail: it is read as a whole.
 const TAIL_BYTES_MAX: u64 = 256 << 20;
-
-/// Counts reads; its parent counts them too.
-#[derive(Debug, Default)]
-pub(crate) struct Meter {
-    bytes: AtomicU64,
-    row_groups: AtomicU64,
-    rows: AtomicU64,
-    above: Option<Arc<Self>>,
-}
-
-impl Meter {
-    pub(crate) fn below(above: &Arc<Self>) -> Arc<Self> {
-        Arc::new(Self { above: Some(Arc::clone(above)), ..Self::default() })
-    }
-
-    pub(crate) fn counts(&self) -> ReadCounts {
-        ReadCounts {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            row_groups: self.row_groups.load(Ordering::Relaxed),
-            rows: self.rows.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Counts reads, also for the query of this thread.
-    pub(crate) fn add(&self, bytes: u64, row_groups: u64, rows: u64) {
-        self.count(bytes, row_groups, rows);
-        Reads::add(bytes, row_groups, rows);
-    }
-
-    pub(crate) fn count(&self, bytes: u64, row_groups: u64, rows: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.row_groups.fetch_add(row_groups, Ordering::Relaxed);
-        self.rows.fetch_add(rows, Ordering::Relaxed);
-        self.above.iter().for_each(|above| above.count(bytes, row_groups, rows));
-    }
-}
 
 /// A block's file, as the Parquet library reads it.
 #[derive(Debug)]

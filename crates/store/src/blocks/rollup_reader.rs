@@ -1,16 +1,17 @@
 //! Reads windows of a rollup file by row number: only the pages that contain them.
 
 use super::index::Entry;
-use super::read::{Meter, Opened, Pages, exactly, skip_all};
+use super::read::{Opened, Pages, exactly, skip_all};
 use super::rollup_writer::{INTS, REALS, Row, SPARSE, Window, unpack};
 use super::schema::TIMESTAMP;
 use super::{Block, BlockError};
-use crate::senders::series_table::NO_START;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::errors::Result as ParquetResult;
+use senders::NO_START;
 use std::ops::Range;
 use std::sync::Arc;
+use storage::Meter;
 
 /// Reads windows; each call reads later rows.
 #[derive(Debug)]

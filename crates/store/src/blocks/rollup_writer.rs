@@ -8,13 +8,14 @@ use super::columns::{
 use super::container::{Columns, Container, RowRange, Written, odd};
 use super::schema::{TIMESTAMP, common_properties};
 use crate::files::disk::WriteFile;
-use crate::senders::series_table::NO_START;
 use crate::settings::Settings;
 use model::{Point, Rollup, Series, Timestamp};
 use parquet::errors::Result;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
+use senders::NO_START;
 use std::sync::Arc;
+use storage::is_total;
 
 /// A window of a series: its start, and the rollup of its samples.
 pub(crate) type Window = (Timestamp, Rollup);
@@ -65,11 +66,6 @@ pub(super) struct Row {
     /// Smallest and largest value, sum, seconds, integral, and the amount counted before resets.
     pub(super) sparse: [Option<f64>; SPARSE],
     pub(super) resets: Option<i64>,
-}
-
-/// Whether a metric is a total. Queries use a total's growth and largest value, so its sum and integral are not stored.
-pub fn is_total(metric: &str) -> bool {
-    metric.ends_with("_total")
 }
 
 /// Removes sum and integral from a total's window, whether it comes from a file or from samples.

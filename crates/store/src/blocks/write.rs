@@ -3,16 +3,16 @@
 use super::columns::{Effort, EncodedColumn, Pages, Presence, RunColumn, RunValue, ValueEncoder};
 use super::container::{Columns, Container, RowRange, Written, odd};
 use super::schema;
-use crate::answer::SeriesInfo;
 use crate::files::disk::WriteFile;
 use crate::head::samples::RawValue;
 use crate::head::series_builder::SeriesRows;
-use crate::senders::series_table::NO_START;
 use crate::settings::Settings;
 use parquet::errors::Result;
 use parquet::schema::types::ColumnDescPtr;
+use senders::NO_START;
 use std::ops::Range;
 use std::sync::Arc;
+use storage::SeriesInfo;
 
 /// Writes one block.
 #[derive(Debug)]

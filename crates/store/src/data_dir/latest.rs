@@ -1,16 +1,15 @@
 //! The newest samples of live series, from the indexes of the blocks when a data directory is opened.
 
-use crate::answer::LastValue;
-use crate::blocks::{Block, Entry, Meter, Opened};
+use crate::blocks::{Block, Entry, Opened};
 use crate::files::errors::BlockError;
-use crate::senders::series_registry::Registry;
-use crate::senders::series_table::NO_START;
 use crate::state::view::{LastInBlock, LatestSamples};
 use model::Timestamp;
+use senders::{NO_START, Registry};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::sync::Arc;
+use storage::{LastValue, Meter};
 
 /// The newest sample of each series in some blocks, given in their order.
 ///

@@ -5,24 +5,16 @@ use crate::data_dir::latest::latest_in_blocks;
 use crate::data_dir::recovery::{Cut, Damage, Recovery};
 use crate::files::disk::Disk;
 use crate::files::errors::{DiskError, OpenError};
-use crate::files::json::GapJson;
 use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
-use crate::head::intake::{Bookkeeping, Intake, Verdict};
-use crate::head::rejected_series::RejectedSeries;
+use crate::head::intake::Intake;
 use crate::head::samples::Head;
 use crate::log::files::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
 use crate::log::record::{LogRecord, RecordKind};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{Archive, archive_dir, strays};
 use crate::maintenance::compactor::Compactor;
-use crate::senders::catalogue::Catalogue;
-use crate::senders::origin::Received;
-use crate::senders::origins::Origins;
-use crate::senders::series_registry::Registry;
-use crate::senders::series_table::Tables;
-use crate::senders::stored_gaps::GapLimits;
-use crate::settings::{ArchiveSettings, Clock, Settings};
-use crate::state::flush_queue::Job;
+use crate::settings::{ArchiveSettings, Settings};
+use crate::state::flush_queue::{Covered, Job};
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
 use crate::state::shared::Shared;
@@ -30,11 +22,17 @@ use crate::state::view::View;
 use crate::writing::block_writer::Flusher;
 use crate::writing::log_writer::LogWriter;
 use model::Timestamp;
+use senders::json::GapJson;
+use senders::{
+    Bookkeeping, Catalogue, GapLimits, Limits, Origins, Received, Registry, RejectedSeries, Tables,
+    Verdict,
+};
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use storage::Clock;
 use wire::{Decoded, Decoder, Frames};
 
 /// The version of the files in a data directory.
@@ -58,8 +56,8 @@ struct Opening {
     view: View,
     decoder: Decoder,
     recovery: Recovery,
-    /// Settings without limits for replay: acknowledged samples are kept.
-    unlimited: Settings,
+    /// Limits for replay: none, as acknowledged samples are kept.
+    unlimited: Limits,
     now: Timestamp,
     /// Time of receipt of the oldest record that no block covers.
     oldest: Option<Timestamp>,
@@ -219,22 +217,13 @@ impl Opening {
         let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();
         let books = Bookkeeping {
             origins: Origins::new(origins.collect(), manifest.damage.clone()),
-            registry: Registry::new(Catalogue::new(settings.declared.clone(), metrics)),
+            registry: Registry::new(Catalogue::new(settings.senders.declared.clone(), metrics)),
             tables: Tables::default(),
-            gaps: manifest.read_gaps(&*disk, dir, GapLimits::of(&settings))?,
+            gaps: manifest.read_gaps(&*disk, dir, GapLimits::of(&settings.senders))?,
             // The log contains acknowledged samples only: replay keeps them, whatever was settled since.
             settled: Timestamp(i64::MIN),
         };
-        let unlimited = Settings {
-            series_max: usize::MAX,
-            series_per_origin_max: usize::MAX,
-            series_per_run_max: usize::MAX,
-            series_per_inserting_user_max: usize::MAX,
-            metrics_max: usize::MAX,
-            metrics_per_origin_max: usize::MAX,
-            origins_max: usize::MAX,
-            ..settings.clone()
-        };
+        let unlimited = settings.senders.clone().unlimited();
         let view = View::default();
         let intake = Intake::new(Arc::clone(&view.active));
         let ledger = Arc::new(Ledger::new(disk, dir.to_owned(), manifest));
@@ -301,7 +290,7 @@ impl Opening {
             disk.remove(&path).map_err(DiskError::of("remove", &path))?;
             self.recovery.removed.push(path);
         }
-        let since = self.now.plus(-settings.series_idle_us);
+        let since = self.now.plus(-settings.senders.series_idle_us);
         let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
         let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
         self.view.lasts = Arc::new(latest_in_blocks(recent, &mut self.books.registry)?);
@@ -459,13 +448,13 @@ impl Opening {
     /// Writes the replayed samples to a block. If that fails, the store opens all the same: the samples stay
     /// in memory and in the log.
     fn flush(&mut self, through: u64) {
-        let covered = Arc::new(self.books.covered());
+        let covered = Arc::new(Covered::of(&mut self.books));
         let head = Arc::clone(&self.intake.head);
         let received = head.received().map_or(self.now, |(_, newest)| newest);
         let job = Job { head, covered, through };
         match self.flusher.write(&job) {
             Ok(block) => {
-                let since = self.now.plus(-self.flusher.settings.series_idle_us);
+                let since = self.now.plus(-self.flusher.settings.senders.series_idle_us);
                 self.view.lasts = Arc::new(self.view.lasts.with(&job.head, received, since));
                 self.view.blocks.extend(block);
                 self.view.active = Arc::new(Head::default());

@@ -1,22 +1,22 @@
 //! Verifies a data directory without changing it: every checksum, and the cost of each damage. It can run
 //! beside the server of the directory.
 
-use crate::blocks::{Block, BlockNote, Meter};
+use crate::blocks::{Block, BlockNote};
 use crate::data_dir::open::{check_format, lock};
 use crate::files::disk::Disk;
 use crate::files::errors::OpenError;
-use crate::files::json::GapJson;
 use crate::files::layout::{blocks_dir, log_dir, quarantine_dir, rollups_dir};
-use crate::head::rejected_series::RejectedSeries;
 use crate::log::files::{segment_name, segment_number};
 use crate::log::record::{LogRecord, RECORD_HEADER_BYTES, RecordKind, is_cut_short};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{archive_dir, strays};
-use crate::senders::stored_gaps::GapLimits;
 use crate::state::manifest::{Manifest, read_whole};
 use model::Timestamp;
+use senders::json::GapJson;
+use senders::{GapLimits, RejectedSeries};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use storage::Meter;
 use wire::{Decoder, Frames};
 
 /// Most findings that are listed.

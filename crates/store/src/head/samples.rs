@@ -4,14 +4,14 @@
 //! batches into series ([`crate::head::series_builder`]). That is cheap because a group is one sender's
 //! table: a few hundred series with adjacent samples.
 
-use crate::answer::SeriesInfo;
-use crate::senders::series_table::{NO_START, SeriesSlot, Table};
 use model::{DeviceId, Tick, Timestamp};
 use parking_lot::{RwLock, RwLockReadGuard};
+use senders::{NO_START, Samples, SeriesSlot, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use storage::SeriesInfo;
 use wire::Value;
 
 /// The value of a sample as received: steps, or the bits of a double.
@@ -113,14 +113,6 @@ pub(crate) struct Rows {
     notes: Box<[PlaceNote]>,
     from: i64,
     to: i64,
-}
-
-/// The accepted samples of a batch.
-#[derive(Debug)]
-pub(crate) struct Samples {
-    pub(crate) ticks: Vec<Tick>,
-    pub(crate) index: Vec<u32>,
-    pub(crate) values: Vec<Value>,
 }
 
 impl Group {

@@ -1,9 +1,9 @@
 //! Converts batches into series: the samples of some adjacent series, side by side.
 
-use crate::answer::SeriesInfo;
 use crate::head::samples::{Group, Member, RawValue};
 use std::ops::Range;
 use std::sync::Arc;
+use storage::SeriesInfo;
 
 /// Samples of one series, ordered by time; those of one instant in order of arrival.
 #[derive(Clone, Copy, Debug)]

@@ -6,12 +6,12 @@ use crate::maintenance::archive::Archive;
 use crate::maintenance::merging::{due, is_done, merge};
 use crate::maintenance::retention;
 use crate::maintenance::rollups::{join, roll};
-use crate::scan::rollup_points::WINDOWS_US;
 use crate::state::ledger::Ledger;
 use crate::state::shared::Shared;
 use model::Timestamp;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use storage::WINDOWS_US;
 
 /// How long an unreadable block is skipped.
 const APART_US: i64 = 3600 * Timestamp::SECOND;

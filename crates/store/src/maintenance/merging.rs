@@ -7,7 +7,7 @@
 //! ones continue, since the files are open.
 //! The next start removes leftovers of a crash.
 
-use crate::blocks::{Block, BlockFacts, BlockNote, Meter, NewBlock};
+use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
 use crate::files::errors::BlockError;
 use crate::files::layout::{blocks_dir, rollups_dir};
 use crate::head::series_builder::SeriesRows;
@@ -19,6 +19,7 @@ use crate::state::shared::Shared;
 use model::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
+use storage::Meter;
 
 /// Most runs of one start in a series of a block: its index is read as a whole.
 const STARTS_MAX: usize = 1 << 20;

@@ -6,22 +6,21 @@
 //! The order makes a crash at any point harmless: first late samples are rejected, then the files are
 //! written, then the manifest lists them and the time. The next start removes leftovers of a crash.
 
-use crate::blocks::{Block, BlockFacts, BlockNote, Meter};
+use crate::blocks::{Block, BlockFacts, BlockNote};
 use crate::files::errors::BlockError;
 use crate::files::layout::rollups_dir;
 use crate::maintenance::archive::Archive;
 use crate::maintenance::rollups::Rolling;
 use crate::scan::indexes::extent;
-use crate::scan::rollup_points::WINDOWS_US;
-use crate::scan::rollup_scan::{WindowScan, Windows};
+use crate::scan::rollup_scan::WindowScan;
 use crate::scan::source::ScanQuery;
-use crate::settings::{RetentionLimits, Settings};
+use crate::settings::Settings;
 use crate::state::ledger::{Change, Ledger};
-use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
 use std::sync::Arc;
+use storage::{Meter, RetentionLimits, Selector, WINDOWS_US, Windows};
 
 /// Times are settled in whole multiples of it: the longest window.
 const GRAIN_US: i64 = WINDOWS_US[1];

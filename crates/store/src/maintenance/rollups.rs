@@ -3,20 +3,21 @@
 //! They are built while a merge reads a block's samples anyway. Samples in memory or in unmerged blocks are rolled up
 //! during queries ([`crate::scan::rollup_scan`]).
 
-use crate::blocks::{Block, BlockFacts, BlockNote, Meter, NewBlock, RawValues, Window};
+use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock, RawValues, Window};
 use crate::files::errors::BlockError;
 use crate::files::layout::rollups_dir;
 use crate::head::samples::RawValue;
 use crate::maintenance::merging::{level_above, newest};
 use crate::scan::by_series::{BlockSeries, Scan};
 use crate::scan::merged_sources::{Columns, Feeds};
-use crate::scan::rollup_points::{WINDOWS_US, points};
+use crate::scan::rollup_points::points;
 use crate::scan::source::Piece;
 use crate::state::ledger::{Change, Ledger};
 use crate::state::shared::Shared;
 use model::{Rollup, RollupWindows, Series, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
+use storage::{Meter, WINDOWS_US};
 
 /// Rolls series up, and writes the windows.
 #[derive(Debug)]

@@ -1,20 +1,19 @@
 //! Scans samples, series by series.
 
-use crate::answer::{Chunk, ReadCounts, SeriesInfo};
-use crate::blocks::{Block, Entry, Meter, RawValues, Window};
+use crate::blocks::{Block, Entry, RawValues, Window};
 use crate::files::errors::BlockError;
 use crate::head::samples::Head;
 use crate::scan::merged_sources::{Columns, Feeds};
 use crate::scan::source::{BlockSource, HeadSource, Piece, ScanQuery, Source};
-use crate::senders::series_table::NO_START;
-use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
+use senders::NO_START;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
+use storage::{Chunk, Meter, ReadCounts, Selector, SeriesInfo};
 
 /// Chunks of a selection, series by series. It ends after an error.
 pub struct Scan {

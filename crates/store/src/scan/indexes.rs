@@ -1,16 +1,16 @@
 //! Queries that indexes answer: the existing series, an estimate of rows, counter starts.
 
-use crate::answer::{CounterStart, SeriesInfo};
-use crate::blocks::{Block, Entry, Meter};
+use crate::blocks::{Block, Entry};
 use crate::files::errors::BlockError;
 use crate::head::samples::Member;
 use crate::scan::by_series::Scan;
 use crate::scan::source::{BlockSource, Piece, ScanQuery, Source};
-use crate::senders::series_table::NO_START;
 use crate::state::shared::Shared;
 use crate::state::view::{View, devices_of};
 use model::{Kind, Timestamp};
+use senders::NO_START;
 use std::sync::Arc;
+use storage::{CounterStart, Meter, SeriesInfo};
 
 /// The first and the last instant of all samples and rollups; `None` if there are none.
 pub(crate) fn extent(view: &View) -> Option<(i64, i64)> {

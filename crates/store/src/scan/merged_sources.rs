@@ -1,11 +1,11 @@
 //! Merges the samples of one series from several sources by time. It reads no more of a source than the next
 //! chunk needs.
 
-use crate::answer::Chunk;
 use crate::blocks::{Entry, Lane};
 use crate::files::errors::BlockError;
 use crate::scan::source::{ScanQuery, Source};
 use std::ops::Range;
+use storage::Chunk;
 
 /// Samples of one series from one source; at one instant, those of the earlier source come first.
 #[derive(Debug)]

@@ -1,10 +1,7 @@
 //! The windows of rollups, and samples as the points that they are built from.
 
-use crate::senders::series_table::NO_START;
 use model::{Point, Timestamp};
-
-/// The lengths of stored windows, in microseconds; each is a multiple of the one before.
-pub(crate) const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
+use senders::NO_START;
 
 /// Samples with their starts.
 pub(crate) fn points<'a>(

@@ -5,29 +5,18 @@
 //! Consecutive parts are joined. Overlapping parts (a batch came late) are not: then the window is recomputed
 //! from its samples.
 
-use crate::answer::SeriesInfo;
-use crate::blocks::{Block, BlockNote, Meter, Window, without_sums_of_totals};
+use crate::blocks::{Block, BlockNote, Window, without_sums_of_totals};
 use crate::files::errors::BlockError;
 use crate::scan::by_series::Scan;
 use crate::scan::merged_sources::Feeds;
-use crate::scan::rollup_points::{WINDOWS_US, points};
+use crate::scan::rollup_points::points;
 use crate::scan::source::{Piece, ScanQuery};
-use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::fmt;
 use std::sync::Arc;
-
-/// Windows of one series, ordered by time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Windows {
-    /// The series.
-    pub series: Arc<SeriesInfo>,
-    /// The start of each window, and its rollup. A metric with a name that ends in `_total` has neither `sum`
-    /// nor `integral`: they are NaN.
-    pub windows: Vec<(Timestamp, Rollup)>,
-}
+use storage::{Meter, Selector, WINDOWS_US, Windows};
 
 /// Windows of a selection, series by series in the order of [`Series`]. It ends after an error.
 pub struct WindowScan {

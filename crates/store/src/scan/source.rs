@@ -1,11 +1,9 @@
 //! The sources of a scan: blocks and the heads in memory, each with its series in order.
 
-use crate::answer::SeriesInfo;
-use crate::blocks::{Block, Entry, Lane, Meter, Opened, RolledCursor, RowCursor, Window};
+use crate::blocks::{Block, Entry, Lane, Opened, RolledCursor, RowCursor, Window};
 use crate::files::errors::BlockError;
 use crate::head::samples::{Head, Member};
 use crate::head::series_builder::SeriesBuilder;
-use crate::state::select::{Selector, SeriesFilter};
 use crate::state::shared::Shared;
 use crate::state::view::devices_of;
 use model::{DeviceId, Series, Timestamp};
@@ -13,6 +11,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
+use storage::{Meter, Selector, SeriesFilter, SeriesInfo};
 
 /// Rows of a head that are converted into series together.
 const SLAB_ROWS: usize = 128 << 10;

@@ -1,23 +1,21 @@
 //! A consistent view of the store, and everything that can be read from it.
 //!
-//! `by_time`: samples ordered by time; all other reads are methods of [`Snapshot`].
+//! `interface`: the view as every reader uses it.
 
-mod by_time;
+mod interface;
 
-pub use by_time::ByTime;
-
-use crate::answer::{CounterStart, LastValue, SeriesInfo};
-use crate::blocks::Meter;
 use crate::files::errors::BlockError;
 use crate::scan::by_series::Scan;
 use crate::scan::indexes;
 use crate::scan::rollup_scan::WindowScan;
 use crate::scan::source::ScanQuery;
-use crate::state::select::{Selector, SeriesCondition, SeriesFilter};
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
 use std::sync::Arc;
+use storage::{
+    CounterStart, LastValue, Meter, Selector, SeriesCondition, SeriesFilter, SeriesInfo,
+};
 
 /// A consistent view of the store. Every query of one snapshot sees the same samples, each exactly once,
 /// whatever is appended, written or removed meanwhile.
@@ -63,8 +61,8 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
         rows_max: usize,
-    ) -> ByTime {
-        ByTime::new(self.clone(), selector, (from.0, to.0), rows_max)
+    ) -> storage::ByTime {
+        storage::ByTime::new(Arc::new(self.clone()), selector, (from, to), rows_max)
     }
 
     /// First and last instant of all samples.
@@ -103,7 +101,7 @@ impl Snapshot {
 
     /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
     /// samples, series by series in the order of [`model::Series`]. Read from rollups of this length
-    /// ([`crate::Store::WINDOWS_US`]) if there are any, and computed from samples elsewhere.
+    /// ([`storage::WINDOWS_US`]) if there are any, and computed from samples elsewhere.
     pub fn windows(
         &self,
         selector: &Selector,

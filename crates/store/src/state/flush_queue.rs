@@ -1,11 +1,38 @@
 //! The queue between the log's writer, which hands over the samples in memory, and the block writer.
 
 use crate::files::errors::BlockError;
-use crate::head::intake::Covered;
 use crate::head::samples::Head;
 use parking_lot::{Condvar, Mutex};
+use senders::json::MetricJson;
+use senders::{Bookkeeping, Gaps, OriginState, Received};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// These records as a manifest stores them.
+#[derive(Debug)]
+pub(crate) struct Covered {
+    pub(crate) origins: Vec<OriginState>,
+    pub(crate) damage: Vec<Received>,
+    pub(crate) metrics: Vec<MetricJson>,
+    /// The gaps, if they changed since the previous manifest.
+    pub(crate) gaps: Option<Gaps>,
+    pub(crate) gaps_forgotten: u64,
+}
+
+impl Covered {
+    /// The records at this moment, for a manifest.
+    pub(crate) fn of(books: &mut Bookkeeping) -> Self {
+        let gaps = books.gaps.changed().then(|| books.gaps.clone());
+        books.gaps.written();
+        Self {
+            origins: books.origins.all().cloned().collect(),
+            damage: books.origins.damage.clone(),
+            metrics: books.registry.catalogue_json(),
+            gaps,
+            gaps_forgotten: books.gaps.forgotten(),
+        }
+    }
+}
 
 /// Longest wait before a failed block is tried again, in seconds: after a full disk, writing resumes within 5
 /// s of free space.

@@ -11,12 +11,10 @@
 use crate::blocks::BlockNote;
 use crate::files::disk::Disk;
 use crate::files::errors::{DiskError, OpenError};
-use crate::files::json;
-use crate::files::json::{GapJson, MetricJson};
 use crate::files::layout::{blocks_dir, rollups_dir};
-use crate::senders::origin::{OriginState, Received};
-use crate::senders::stored_gaps::{GapLimits, Gaps};
 use model::Timestamp;
+use senders::json::{GapJson, MetricJson};
+use senders::{GapLimits, Gaps, OriginState, Received, json};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,11 @@
 //! State that the store's threads share.
 //!
-//! - `shared`: queue, counters and locks. `view`: a consistent view of the store. `select`: the series of a query.
+//! - `shared`: queue, counters and locks. `view`: a consistent view of the store.
 //! - `manifest`: the list of blocks. `ledger`: changes of it. `flush_queue`, `maintenance_queue`: work for the threads.
 
 pub(crate) mod flush_queue;
 pub(crate) mod ledger;
 pub(crate) mod maintenance_queue;
 pub(crate) mod manifest;
-pub(crate) mod select;
 pub(crate) mod shared;
 pub(crate) mod view;

@@ -1,21 +1,19 @@
 //! State that the store's threads and its callers share.
 
-use crate::answer::Stats;
-use crate::blocks::{Meter, close_unused};
-use crate::head::append::{Incoming, Outcome};
-use crate::head::intake::Bookkeeping;
+use crate::blocks::close_unused;
 use crate::log::files::LogSizes;
-use crate::senders::series_registry::Registry;
-use crate::settings::{Clock, Settings};
+use crate::settings::Settings;
 use crate::state::flush_queue::FlushQueue;
 use crate::state::maintenance_queue::MaintenanceQueue;
 use crate::state::view::View;
 use model::Timestamp;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use senders::{Bookkeeping, Registry};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use storage::{Clock, Incoming, Meter, Outcome, Stats};
 
 /// Called with one outcome for each batch.
 pub(crate) type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;

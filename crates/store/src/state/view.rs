@@ -1,13 +1,12 @@
 //! A consistent view of the store: its blocks, samples in memory, and last values.
 
-use crate::answer::{LastValue, SeriesInfo};
 use crate::blocks::{Block, BlockNote};
 use crate::head::samples::{Head, Member};
-use crate::senders::series_table::NO_START;
-use crate::state::select::Selector;
 use model::{DeviceId, Timestamp};
+use senders::NO_START;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use storage::{LastValue, Selector, SeriesInfo};
 
 /// A consistent view of the store. Blocks, frozen head and active head never contain the same batch.
 #[derive(Clone, Debug)]

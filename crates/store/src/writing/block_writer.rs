@@ -4,7 +4,6 @@
 //! lists it. The manifest also states the log segments that the block contains; only then are they removed.
 //! The next start removes leftovers of a crash.
 
-use crate::answer::SeriesInfo;
 use crate::blocks::{Block, BlockFacts, NewBlock};
 use crate::files::errors::BlockError;
 use crate::files::layout::{blocks_dir, log_dir, quarantine_dir};
@@ -19,6 +18,7 @@ use crate::state::shared::Shared;
 use model::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use storage::SeriesInfo;
 
 /// Most segments in quarantine; beyond, the oldest is removed.
 const QUARANTINE_MAX: usize = 16;
@@ -171,7 +171,7 @@ impl Flusher {
 /// Replaces the samples in memory by the block, atomically for readers.
 fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
     let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
-    let since = shared.now().plus(-shared.settings.series_idle_us);
+    let since = shared.now().plus(-shared.settings.senders.series_idle_us);
     let lasts = Arc::new(shared.view().0.lasts.with(&job.head, received, since));
     shared.turn(|view| {
         view.blocks.extend(block);

@@ -1,20 +1,18 @@
 //! The log's writer: takes all waiting batches, appends them, syncs once, then makes them visible and calls back.
 
 use crate::files::errors::DiskError;
-use crate::files::json::GapJson;
-use crate::head::append::{DeferReason, Outcome};
-use crate::head::intake::{Intake, Verdict, unless_whole};
-use crate::head::rejected_series::RejectedSeries;
+use crate::head::intake::Intake;
 use crate::head::samples::Head;
 use crate::log::files::Log;
 use crate::log::record::{RecordKind, put_record};
-use crate::senders::origins::OriginNumber;
-use crate::senders::series_table::Table;
-use crate::state::flush_queue::Job;
+use crate::state::flush_queue::{Covered, Job};
 use crate::state::shared::{Request, Shared, Work};
 use model::{Boot, Gap, Timestamp};
+use senders::json::GapJson;
+use senders::{OriginNumber, RejectedSeries, Table, Verdict, unless_whole};
 use std::collections::HashSet;
 use std::sync::Arc;
+use storage::{DeferReason, Outcome};
 use wire::Decoded;
 
 /// Interval of checks for idle boots.
@@ -80,7 +78,8 @@ impl LogWriter {
                 for batch in batches {
                     let received = batch.received;
                     books.registry.metrics().mark();
-                    let mut verdict = books.judge(&batch.decoded, received, &shared.settings);
+                    let mut verdict =
+                        books.judge(&batch.decoded, received, &shared.settings.senders);
                     if let Verdict::Store(_, table) = &verdict
                         && batch.decoded.origin.is_push()
                         && let Some(outcome) =
@@ -192,7 +191,8 @@ impl LogWriter {
                     let samples = decoded.values.len() as u64;
                     let of = (number, &table, None);
                     let settings = &shared.settings;
-                    let outcome = self.intake.store(&mut books, of, *decoded, received, settings);
+                    let outcome =
+                        self.intake.store(&mut books, of, *decoded, received, &settings.senders);
                     if let Outcome::Stored { samples_rejected, .. } = &outcome {
                         rejected += u64::from(*samples_rejected);
                         stored += samples.saturating_sub(u64::from(*samples_rejected));
@@ -218,7 +218,7 @@ impl LogWriter {
         if now.since(self.expired) >= EXPIRE_US {
             self.expired = now;
             let mut books = shared.books();
-            let given_up = books.origins.expire(now, &shared.settings);
+            let given_up = books.origins.expire(now, &shared.settings.senders);
             given_up.into_iter().for_each(|gap| books.gaps.add(gap));
             books.forget_runs(now);
         }
@@ -244,7 +244,7 @@ impl LogWriter {
             return;
         }
         let through = self.log.rotate();
-        let covered = Arc::new(shared.books().covered());
+        let covered = Arc::new(Covered::of(&mut shared.books()));
         let head = Arc::new(Head::default());
         let full = shared.turn(|view| {
             let full = std::mem::replace(&mut view.active, Arc::clone(&head));
@@ -257,7 +257,7 @@ impl LogWriter {
     }
 }
 
-fn count(stats: &mut crate::answer::Stats, outcome: &Outcome) {
+fn count(stats: &mut storage::Stats, outcome: &Outcome) {
     match outcome {
         Outcome::Stored { .. } => stats.batches_stored += 1,
         Outcome::Duplicate => stats.batches_duplicate += 1,

@@ -6,7 +6,8 @@ use memdisk::MemDisk;
 use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ArchiveSettings, Disk, RetentionLimits, Selector, Settings, Store};
+use storage::{RetentionLimits, Selector, Storage as _};
+use store::{ArchiveSettings, Disk, Settings, Store};
 
 /// Samples older than three hours are archived.
 fn archiving(keep: RetentionLimits) -> Settings {

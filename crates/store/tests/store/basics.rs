@@ -2,7 +2,8 @@
 
 use crate::kit::*;
 use model::{JobEvent, Timestamp};
-use store::{OpenError, Selector, Store, TimeSlice};
+use storage::{Selector, Storage as _, TimeSlice};
+use store::{OpenError, Store};
 
 fn samples(n: i64) -> Vec<(Spec, i64, f64)> {
     let mut samples = Vec::new();

@@ -3,8 +3,10 @@
 use crate::kit::{Sender, append, small};
 use conformance::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
+use senders::Limits;
 use std::sync::Arc;
-use store::{JobSelector, LabelMatch, RetentionLimits, SeriesInfo, Settings, Store, Windows};
+use storage::{JobSelector, LabelMatch, RetentionLimits, SeriesInfo, Storage as _, Windows};
+use store::{Settings, Store};
 
 conformance::suite!(Embedded);
 
@@ -18,16 +20,20 @@ pub(crate) struct Embedded {
 
 fn settings(rules: &Rules) -> Settings {
     let keep = |age_us| RetentionLimits { age_us, ..RetentionLimits::ALL };
-    Settings {
+    let senders = Limits {
         window_us: rules.dedup_window_us,
         missing_grace_us: rules.missing_grace_us,
+        series_max: rules.series_max,
+        series_per_origin_max: rules.series_per_origin_max,
+        series_idle_us: rules.series_idle_us,
+        ..Limits::default()
+    };
+    Settings {
+        senders,
         settle_after_us: rules.late_max_us,
         settle_step_us: rules.settle_step_us,
         keep_samples: keep(rules.keep_samples_us),
         keep_rollups: rules.keep_windows_us.map(keep),
-        series_max: rules.series_max,
-        series_per_origin_max: rules.series_per_origin_max,
-        series_idle_us: rules.series_idle_us,
         head_age_us: i64::MAX,
         merge_blocks: 4,
         ..small()
@@ -49,7 +55,7 @@ fn open(dir: &tempfile::TempDir, settings: &Settings, clock: &Clock) -> Store {
     panic!("{} stays locked", dir.path().display());
 }
 
-fn selector(query: &Query) -> store::Selector {
+fn selector(query: &Query) -> storage::Selector {
     let job = match query.job.clone() {
         JobFilter::Any => JobSelector::Any,
         JobFilter::None => JobSelector::None,
@@ -57,7 +63,7 @@ fn selector(query: &Query) -> store::Selector {
         JobFilter::NoneOrIs(job) => JobSelector::NoneOrIs(job),
     };
     let label = query.label.clone().map(|(key, value)| LabelMatch::Is { key, value });
-    store::Selector {
+    storage::Selector {
         devices: query.devices.clone(),
         metrics: query.metrics.clone(),
         job,
@@ -70,7 +76,7 @@ fn series(info: &SeriesInfo) -> Series {
 }
 
 impl Subject for Embedded {
-    const WINDOWS_US: [i64; 2] = Store::WINDOWS_US;
+    const WINDOWS_US: [i64; 2] = storage::WINDOWS_US;
 
     fn open(rules: &Rules, clock: &Clock) -> Self {
         let (dir, settings) = (tempfile::tempdir().unwrap(), settings(rules));
@@ -86,16 +92,16 @@ impl Subject for Embedded {
     fn append(&self, batches: Vec<(Batch, Timestamp)>) -> Vec<Outcome> {
         let incoming = batches.into_iter().map(|(batch, received)| {
             let incoming = Sender::new("any", 0).incoming(&batch);
-            store::Incoming { received, ..incoming }
+            storage::Incoming { received, ..incoming }
         });
         let converted = |outcome| match outcome {
-            store::Outcome::Stored { samples_rejected, reason } => {
+            storage::Outcome::Stored { samples_rejected, reason } => {
                 Outcome::Stored { samples_rejected, reason }
             }
-            store::Outcome::Duplicate => Outcome::Duplicate,
-            store::Outcome::RejectedPermanently(why)
-            | store::Outcome::RejectedWhole { why, .. } => Outcome::RejectedPermanently(why),
-            store::Outcome::RejectedTemporarily(why) => {
+            storage::Outcome::Duplicate => Outcome::Duplicate,
+            storage::Outcome::RejectedPermanently(why)
+            | storage::Outcome::RejectedWhole { why, .. } => Outcome::RejectedPermanently(why),
+            storage::Outcome::RejectedTemporarily(why) => {
                 Outcome::RejectedTemporarily(why.to_string())
             }
         };

@@ -2,6 +2,7 @@
 
 pub(crate) use conformance::{S, Spec, T0, device, job, spec};
 use model::{Batch, Gap, Metric, Timestamp};
+use senders::Limits;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -9,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use store::{
-    Clock, Disk, Incoming, JobSelector, OpenError, Outcome, Recovery, Selector, Settings, Store,
-};
+use storage::{Clock, Incoming, JobSelector, Outcome, Selector};
+use store::{Disk, OpenError, Recovery, Settings, Store};
 use wire::{Decoder, Encoder, Frames};
 
 /// A clock that stands still until it is moved.
@@ -113,11 +113,18 @@ pub(crate) fn small() -> Settings {
         segment_bytes: 4 << 10,
         row_group_rows: 64,
         page_rows: 16,
-        missing_grace_us: 0,
+        senders: Limits { missing_grace_us: 0, ..Limits::default() },
         merge_blocks: 2,
         background_maintenance: false,
         ..Settings::default()
     }
+}
+
+/// The same with other limits of senders.
+pub(crate) fn limited(change: impl FnOnce(&mut Limits)) -> Settings {
+    let mut settings = small();
+    change(&mut settings.senders);
+    settings
 }
 
 pub(crate) fn open(dir: &Path, settings: Settings) -> (Store, Recovery) {
@@ -148,7 +155,7 @@ pub(crate) fn rows(store: &Store, selector: &Selector, from: i64, to: i64) -> Ve
         let series = name(&chunk.series.series);
         assert!(chunk.times.is_sorted(), "{series}");
         assert_eq!(chunk.times.len(), chunk.values.len());
-        assert!(!chunk.times.is_empty() && chunk.times.len() <= store::Chunk::ROWS_MAX);
+        assert!(!chunk.times.is_empty() && chunk.times.len() <= storage::Chunk::ROWS_MAX);
         assert_eq!(chunk.starts[0].0, 0);
         assert!(chunk.starts.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 != w[1].1));
         let found = chunk.rows().map(|(at, value, start)| {

@@ -3,12 +3,13 @@
 use crate::kit::*;
 use model::{Cause, Timestamp};
 use std::sync::mpsc::sync_channel;
-use store::{DeferReason, Outcome, Settings, Store};
+use storage::{DeferReason, Outcome, Storage as _};
+use store::{Settings, Store};
 
 #[test]
 fn a_server_with_lower_limits_keeps_acknowledged_samples() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { series_max: 3, ..small() };
+    let settings = limited(|limits| limits.series_max = 3);
     let load = |metric| (spec("n1", metric), T0, 1.0);
     let batch = Sender::new("n1", 1).batch(&["a", "b", "c", "d"].map(load));
     let (store, _) = open(dir.path(), settings.clone());
@@ -19,14 +20,14 @@ fn a_server_with_lower_limits_keeps_acknowledged_samples() {
     let more = Sender::new("n1", 2).batch(&["a", "b", "c"].map(load));
     assert_eq!(append(&store, vec![more]), [STORED]);
     drop(store);
-    let (store, _) = open(dir.path(), Settings { series_max: 1, ..settings });
+    let (store, _) = open(dir.path(), limited(|limits| limits.series_max = 1));
     assert_eq!(all(&store).len(), 6, "from a block and from the log");
 }
 
 #[test]
 fn a_rejected_sample_does_not_return_at_replay() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { series_max: 2, ..small() };
+    let settings = limited(|limits| limits.series_max = 2);
     let sample = |metric, tick: i64| (spec("n1", metric), T0 + tick * S, 1.0);
     let mut sender = Sender::new("n1", 1);
     let before = {
@@ -41,13 +42,13 @@ fn a_rejected_sample_does_not_return_at_replay() {
     assert_eq!((before.0.len(), before.1.len()), (6, 2), "a gap for each source");
     // Replayed from the log, by a server with higher limits and by one with the same.
     for series_max in [100, 2] {
-        let settings = Settings { series_max, ..settings.clone() };
+        let settings = limited(|limits| limits.series_max = series_max);
         let (store, _) = open(dir.path(), settings);
         let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None);
         assert_eq!((all(&store), gaps), before, "{series_max}");
     }
     // Samples within the limits later are stored, and stay.
-    let (store, _) = open(dir.path(), Settings { series_max: 100, ..settings.clone() });
+    let (store, _) = open(dir.path(), limited(|limits| limits.series_max = 100));
     assert_eq!(append(&store, vec![sender.batch(&[sample("d", 5)])]), [STORED]);
     drop(store);
     let (store, _) = open(dir.path(), settings);
@@ -57,7 +58,10 @@ fn a_rejected_sample_does_not_return_at_replay() {
 #[test]
 fn inserted_rows_are_stored_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { metrics_max: 3, series_per_inserting_user_max: 1, ..small() };
+    let settings = limited(|limits| {
+        limits.metrics_max = 3;
+        limits.series_per_inserting_user_max = 1;
+    });
     let mut push = Sender::new("push/rows", 1);
     let samples = |metrics: &[&'static str]| -> Vec<_> {
         metrics.iter().map(|metric| (spec("d", metric), T0 + S, 1.0)).collect()
@@ -89,7 +93,7 @@ fn inserted_rows_are_stored_whole_or_not_at_all() {
 #[test]
 fn a_boot_outside_the_window_is_rejected_and_becomes_a_gap() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { boots_max: 2, ..small() };
+    let settings = limited(|limits| limits.boots_max = 2);
     let load = |tick: i64| [(spec("n1", "a"), T0 + tick * S, 1.0)];
     let mut boots: Vec<Sender> = (1..=3).map(|boot| Sender::new("n1", boot)).collect();
     {
@@ -144,7 +148,7 @@ fn a_full_queue_rejects_at_once() {
 #[test]
 fn too_many_origins_are_deferred() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, _) = open(dir.path(), Settings { origins_max: 1, ..small() });
+    let (store, _) = open(dir.path(), limited(|limits| limits.origins_max = 1));
     let sample = [(spec("n1", "a"), T0, 1.0)];
     assert_eq!(append(&store, vec![Sender::new("n1", 1).batch(&sample)]), [STORED]);
     let outcome = append(&store, vec![Sender::new("n2", 1).batch(&sample)]);

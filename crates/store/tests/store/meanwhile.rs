@@ -7,7 +7,8 @@ use crate::numbers::{KEEP_US, Sender, sent_at, settings};
 use model::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use store::{Clock, Outcome, Selector, Store};
+use storage::{Clock, Outcome, Selector, Storage as _};
+use store::Store;
 
 const BATCHES: u64 = 1600;
 

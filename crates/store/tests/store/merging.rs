@@ -6,6 +6,7 @@ use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use storage::Storage as _;
 use store::{Disk, Settings, Store};
 
 /// One block of a counter and a gauge, from one tick to another.

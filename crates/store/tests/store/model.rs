@@ -5,9 +5,10 @@ use memdisk::MemDisk;
 use model::{Point, Rollup, RollupWindows, Timestamp};
 use proptest::prelude::*;
 use std::sync::Arc;
-use store::{
-    Disk, Incoming, JobSelector, LabelMatch, Outcome, Selector, Settings, Store, TimeSlice, Windows,
+use storage::{
+    Incoming, JobSelector, LabelMatch, Outcome, Selector, Storage as _, TimeSlice, Windows,
 };
+use store::{Disk, Settings, Store};
 
 /// Between two ticks: some are in one window of five minutes, all in an hour.
 const TICK: i64 = 37 * S;
@@ -145,7 +146,7 @@ impl Model {
 
     /// Merges neighbours: few blocks are left, and an earlier view does not change.
     fn maintain(&self) {
-        let found = |snapshot: &store::Snapshot| -> Vec<store::Chunk> {
+        let found = |snapshot: &store::Snapshot| -> Vec<storage::Chunk> {
             let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
             snapshot.scan(&Selector::default(), all.0, all.1).map(Result::unwrap).collect()
         };
@@ -211,7 +212,7 @@ impl Model {
     /// Rollups are those of the samples, from any source.
     fn check_windows(&self, from: i64, to: i64) {
         let snapshot = self.store().snapshot();
-        for window_us in Store::WINDOWS_US {
+        for window_us in storage::WINDOWS_US {
             let mut want = Vec::new();
             for chunk in
                 snapshot.scan(&Selector::default(), Timestamp(i64::MIN), Timestamp(i64::MAX))

@@ -5,14 +5,15 @@ use model::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use store::{Outcome, Selector, Settings};
+use storage::{Outcome, Selector, Storage as _};
+use store::Settings;
 
 const DEVICES: [&str; 12] =
     ["n01", "n02", "n03", "n04", "n05", "n06", "n07", "n08", "n09", "n10", "n11", "n12"];
 const METRICS: [&str; 4] = ["a_total", "b_total", "c", "d"];
 
 /// Every device's samples of an hour: one batch a minute, a tick every five seconds.
-fn hour(sender: &mut Sender, hour: i64) -> Vec<store::Incoming> {
+fn hour(sender: &mut Sender, hour: i64) -> Vec<storage::Incoming> {
     let minute = |minute: i64| {
         let mut samples = Vec::new();
         for tick in 0..12 {

@@ -6,7 +6,8 @@ use model::{Rollup, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ArchiveSettings, Disk, Outcome, RetentionLimits, Selector, Settings, Store, Windows};
+use storage::{Outcome, RetentionLimits, Selector, Storage as _, Windows};
+use store::{ArchiveSettings, Disk, Settings, Store};
 
 pub(crate) const HOUR: i64 = 3600 * S;
 
@@ -26,7 +27,7 @@ pub(crate) fn open_at(disk: &Arc<dyn Disk>, clock: &TestClock, settings: Setting
 }
 
 /// Ten minutes of a counter and a gauge, a sample a minute, from the minute `from` on.
-fn minutes(sender: &mut Sender, from: i64) -> store::Incoming {
+fn minutes(sender: &mut Sender, from: i64) -> storage::Incoming {
     let mut samples = Vec::new();
     for minute in from..from + 10 {
         let at = T0 + minute * 60 * S;
@@ -61,7 +62,7 @@ pub(crate) type Rollups = BTreeMap<(i64, String, Timestamp), Rollup>;
 pub(crate) fn rollups(store: &Store) -> Rollups {
     let (snapshot, mut all) = (store.snapshot(), Rollups::new());
     let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
-    for window_us in Store::WINDOWS_US {
+    for window_us in storage::WINDOWS_US {
         for found in snapshot.windows(&Selector::default(), from, to, window_us) {
             let Windows { series, windows } = found.unwrap();
             let name = name(&series.series);
@@ -100,13 +101,13 @@ fn settled_times_and_rejections_survive_replay() {
     store.maintain().unwrap();
     assert_same(&rollups(&store), &before, "settled");
     assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
-    let late = store::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
+    let late = storage::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
     let late = append(&store, vec![late]);
     assert!(matches!(late[..], [Outcome::Stored { samples_rejected: 10, .. }]), "{late:?}");
     let (rows, after) = (all(&store), rollups(&store));
     // Inserted rows are stored whole or not at all.
     let inserted = minutes(&mut Sender::new("push/rows", 1), 235);
-    let inserted = append(&store, vec![store::Incoming { received: clock.now(), ..inserted }]);
+    let inserted = append(&store, vec![storage::Incoming { received: clock.now(), ..inserted }]);
     let is_final = |why: &str| why.contains("is final");
     assert!(matches!(&inserted[..], [Outcome::RejectedWhole { why, .. }] if is_final(why)));
     assert!(all(&store) == rows);

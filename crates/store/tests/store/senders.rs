@@ -3,7 +3,8 @@
 use crate::kit::*;
 use model::{Cause, Gap, Timestamp};
 use std::path::Path;
-use store::{Incoming, Outcome, Settings, Store};
+use storage::{Incoming, Outcome, Storage as _};
+use store::Store;
 
 const DAY: i64 = 86_400 * S;
 
@@ -159,7 +160,7 @@ fn the_first_batches_of_a_boot_are_missing_since_the_previous_boot() {
 fn ended_runs_free_their_quota() {
     let dir = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
-    let settings = Settings { origins_max: 50, ..small() };
+    let settings = limited(|limits| limits.origins_max = 50);
     let (store, _) = Store::open(dir.path(), settings, clock.clock()).unwrap();
     let mut agent = Sender::new("n1", 1);
     assert_eq!(append(&store, vec![agent.batch(&one(T0))]), [STORED]);

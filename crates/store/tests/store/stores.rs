@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::{Incoming, Outcome, RealDisk, Selector, Settings, Store, Windows};
+use storage::{Incoming, Outcome, Selector, Storage as _, Windows};
+use store::{RealDisk, Settings, Store};
 
 /// Between two ticks; four of them are a batch, fourteen batches are six hours.
 const TICK: i64 = 400 * S;
@@ -263,7 +264,7 @@ fn window_text(name: &str, one: &Rollup) -> String {
 }
 
 fn assert_windows(store: &Store, text: &str, what: &str) {
-    for window_us in Store::WINDOWS_US {
+    for window_us in storage::WINDOWS_US {
         let (have, want) = (windows(store, window_us), wanted(text, window_us));
         assert!(have.keys().eq(want.keys()), "{what}");
         for ((key, have), want) in have.iter().zip(want.values()) {

@@ -14,7 +14,7 @@ use control::{Reading, ValueRule};
 use model::{Boot, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::Incoming;
+use storage::Incoming;
 use wire::{Ack, AckStatus, Decoded};
 
 /// After this many forbidden frames, the rest of a request is rejected unread.

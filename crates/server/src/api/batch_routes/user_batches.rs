@@ -7,7 +7,7 @@ use jobs::Window;
 use model::{Cause, ClusterId, DeviceId, JobKey, Origin, SeriesTable, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{JobSelector, Selector};
+use storage::{JobSelector, Selector};
 use wire::{Decoded, Value};
 
 /// Metrics of the processor time of a command.

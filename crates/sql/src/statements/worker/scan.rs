@@ -9,7 +9,7 @@ use crate::statements::scan_request::query;
 use parking_lot::Mutex;
 use query::{GetMetrics, QueryContext, QueryEngine, QueryError, Rows};
 use std::sync::Arc;
-use store::Reads;
+use storage::Reads;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 

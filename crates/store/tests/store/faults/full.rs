@@ -13,7 +13,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Clock, DeferReason, Outcome, RetentionLimits, Settings, Store};
+use storage::{Clock, DeferReason, Outcome, RetentionLimits, Storage as _};
+use store::{Settings, Store};
 
 /// Mounts it, then resizes it as requested.
 const SCRIPT: &str = "mount -t tmpfs -o size=$1 small \"$0\" && echo mounted && \

@@ -6,7 +6,8 @@ use memdisk::{Fault, MemDisk};
 use model::{Cause, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{DeferReason, Disk, Outcome, Settings, Store};
+use storage::{DeferReason, Outcome, Storage as _};
+use store::{Disk, Settings, Store};
 
 /// One batch per tick, two series on a separate grid, so that a row identifies its batch.
 fn samples(tick: i64) -> Vec<(Spec, i64, f64)> {

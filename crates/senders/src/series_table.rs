@@ -1,35 +1,35 @@
 //! The tables that senders repeat in every batch, resolved once: position in the table → series.
 
-use crate::answer::SeriesInfo;
-use crate::senders::origin::OriginState;
-use crate::senders::origins::OriginNumber;
-use crate::senders::series_registry::Registry;
-use crate::settings::Settings;
+use crate::limits::Limits;
+use crate::origin::OriginState;
+use crate::origins::OriginNumber;
+use crate::series_registry::Registry;
 use model::{DeviceId, SeriesEntry, SeriesTable, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use storage::SeriesInfo;
 
 /// The start is unknown.
-pub(crate) const NO_START: i64 = i64::MIN;
+pub const NO_START: i64 = i64::MIN;
 /// A table with rejected series is resolved again after this time: limits may permit them by then.
 const RETRY_US: i64 = Timestamp::SECOND * 60;
 
 /// The series of a position.
 #[derive(Clone, Debug)]
-pub(crate) struct SeriesSlot {
+pub struct SeriesSlot {
     /// The series; `None` if it is rejected.
-    pub(crate) series: Option<Arc<SeriesInfo>>,
+    pub series: Option<Arc<SeriesInfo>>,
     /// Steps in one unit.
-    pub(crate) divisor: u32,
+    pub divisor: u32,
     /// The counter's start, or [`NO_START`].
-    pub(crate) start: i64,
+    pub start: i64,
 }
 
 /// A position with rejected samples.
 #[derive(Clone, Debug)]
-pub(crate) struct RejectedSlot {
+pub struct RejectedSlot {
     pub(crate) place: u32,
     pub(crate) device: DeviceId,
     /// The first word of the metric's name, which is its source's.
@@ -39,15 +39,15 @@ pub(crate) struct RejectedSlot {
 
 /// A table of one origin.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// One for each entry.
-    pub(crate) places: Box<[SeriesSlot]>,
+    pub places: Box<[SeriesSlot]>,
     /// The positions that have a series, ordered by series.
-    pub(crate) order: Box<[u32]>,
+    pub order: Box<[u32]>,
     /// The devices, in order, and each one's part of `order`.
-    pub(crate) devices: Box<[(DeviceId, Range<usize>)]>,
+    pub devices: Box<[(DeviceId, Range<usize>)]>,
     /// The rejected positions, in order.
-    pub(crate) rejected: Box<[RejectedSlot]>,
+    pub rejected: Box<[RejectedSlot]>,
     resolved: Timestamp,
     /// `Catalogue::takeovers` when it was resolved, if one of its meanings may yield to another.
     takeovers: Option<u64>,
@@ -60,12 +60,12 @@ impl Table {
         number: OriginNumber,
         origin: &mut OriginState,
         registry: &mut Registry,
-        settings: &Settings,
+        limits: &Limits,
         now: Timestamp,
     ) -> Self {
         let (mut places, mut rejected) = (Vec::with_capacity(table.entries.len()), Vec::new());
         for (entry, at) in table.entries.iter().zip(0_u32..) {
-            let series = match registry.resolve(number, &origin.name, entry, settings) {
+            let series = match registry.resolve(number, &origin.name, entry, limits) {
                 Ok(series) => Some(series),
                 Err(rejection) => {
                     rejected.push(RejectedSlot {
@@ -94,9 +94,8 @@ impl Table {
             }
         }
         let order = order.into_iter().map(|(_, at)| at).collect();
-        let may_yield = |entry: &SeriesEntry| {
-            entry.metric.assumed || !settings.declared.has(&entry.metric.name)
-        };
+        let may_yield =
+            |entry: &SeriesEntry| entry.metric.assumed || !limits.declared.has(&entry.metric.name);
         let may_yield = origin.name.is_push() || table.entries.iter().any(may_yield);
         Self {
             order,
@@ -121,7 +120,7 @@ impl Table {
     }
 
     /// Its approximate size in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.places.len() * (size_of::<SeriesSlot>() + size_of::<u32>())
             + self.devices.len() * size_of::<(DeviceId, Range<usize>)>()
     }
@@ -140,7 +139,7 @@ struct Cached {
 
 /// Resolved tables by origin and hash of their bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub struct Tables {
     cached: FxHashMap<(OriginNumber, u64), Cached>,
     places: usize,
 }
@@ -195,7 +194,7 @@ impl Tables {
     }
 
     /// Drops the tables last used before an instant.
-    pub(crate) fn drop_unused(&mut self, before: Timestamp) {
+    pub fn drop_unused(&mut self, before: Timestamp) {
         let places = &mut self.places;
         self.cached.retain(|_, cached| {
             let keep = cached.used >= before;

@@ -4,8 +4,8 @@ use super::*;
 use model::Kind;
 
 fn learn(catalogue: &mut Catalogue, metric: Metric, by: &str) -> Result<(), Rejection> {
-    let settings = Settings { metrics_max: 5, metrics_per_origin_max: 2, ..Settings::default() };
-    catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
+    let limits = Limits { metrics_max: 5, metrics_per_origin_max: 2, ..Limits::default() };
+    catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &limits)
 }
 
 fn declared() -> DeclaredMetrics {
@@ -173,11 +173,11 @@ fn metrics_of_pollers_and_feeds_come_from_them() {
 
 #[test]
 fn names_of_users_leave_those_of_others() {
-    let settings = Settings { metrics_max: 256, ..Settings::default() };
+    let limits = Limits { metrics_max: 256, ..Limits::default() };
     let mut catalogue = Catalogue::default();
     let learn = |catalogue: &mut Catalogue, name: String, by: &str| {
         let metric = Metric { name: name.into(), ..Metric::gauge("", Unit::Count, "") };
-        catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
+        catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &limits)
     };
     let of_user = |catalogue: &mut Catalogue, uid: u32| {
         let by = format!("user-{uid}/rows");
@@ -204,13 +204,13 @@ fn names_of_users_leave_those_of_others() {
 
 #[test]
 fn names_of_nodes_leave_those_of_users() {
-    let settings = Settings { metrics_max: 1024, ..Settings::default() };
+    let limits = Limits { metrics_max: 1024, ..Limits::default() };
     let mut catalogue = Catalogue::default();
     let mut count = |by: &str| {
         let learn = |n: &usize| {
             let name = format!("{by}_{n}").into();
             let metric = Metric { name, ..Metric::gauge("", Unit::Count, "") };
-            catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings).is_ok()
+            catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &limits).is_ok()
         };
         (0..20).filter(learn).count()
     };

@@ -5,14 +5,16 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Instants as microseconds since 1970.
-pub(crate) mod time {
+pub mod time {
     use super::{Deserialize, Deserializer, Serializer, Timestamp};
 
-    pub(crate) fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    /// As a number.
+    pub fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_i64(at.0)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+    /// From a number.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
         i64::deserialize(from).map(Timestamp)
     }
 }
@@ -55,7 +57,7 @@ pub(crate) fn text<S: Serializer>(name: &impl std::fmt::Display, to: S) -> Resul
 
 /// A gap.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct GapJson {
+pub struct GapJson {
     #[serde(deserialize_with = "name", serialize_with = "text")]
     origin: Origin,
     #[serde(deserialize_with = "name", serialize_with = "text")]
@@ -78,7 +80,7 @@ impl From<&Gap> for GapJson {
 
 impl GapJson {
     /// The gap, if this version supports its cause.
-    pub(crate) fn gap(self) -> Option<Gap> {
+    pub fn gap(self) -> Option<Gap> {
         let Self { origin, device, source, from, to, cause, detail } = self;
         let cause = Cause::from_words(&cause)?;
         Some(Gap { origin, device, source, from, to, cause, detail })
@@ -87,7 +89,7 @@ impl GapJson {
 
 /// A metric, and the origin that first sent it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct MetricJson {
+pub struct MetricJson {
     name: String,
     unit: String,
     kind: String,
@@ -112,7 +114,7 @@ impl MetricJson {
     }
 
     /// The metric and the origin that first sent it; `None` if unit or kind are unknown, or the rest is out of bounds.
-    pub(crate) fn metric(self) -> Option<(Metric, String)> {
+    pub fn metric(self) -> Option<(Metric, String)> {
         let kind =
             [Kind::Gauge, Kind::Counter].into_iter().find(|kind| kind.word() == self.kind)?;
         let unit = Unit::from_word(&self.unit)?;

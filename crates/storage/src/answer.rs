@@ -1,6 +1,6 @@
 //! The store's answers: samples by series and by time, last values, starts, origins, statistics.
 
-use model::{Boot, DeviceId, Kind, Origin, Series, Timestamp, Unit};
+use model::{Boot, DeviceId, Kind, Origin, Rollup, Series, Timestamp, Unit};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub struct SeriesInfo {
 
 impl SeriesInfo {
     /// Whether two belong to one series. Live series are shared, so comparing addresses mostly suffices.
-    pub(crate) fn same(a: &Arc<Self>, b: &Arc<Self>) -> bool {
+    pub fn same(a: &Arc<Self>, b: &Arc<Self>) -> bool {
         Arc::ptr_eq(a, b) || a.series == b.series
     }
 
     /// The order of two series.
-    pub(crate) fn order(a: &Arc<Self>, b: &Arc<Self>) -> Ordering {
+    pub fn order(a: &Arc<Self>, b: &Arc<Self>) -> Ordering {
         if Arc::ptr_eq(a, b) { Ordering::Equal } else { a.series.cmp(&b.series) }
     }
 }
@@ -63,6 +63,16 @@ impl Chunk {
             (Timestamp(*at), *value, start)
         })
     }
+}
+
+/// Windows of one series, ordered by time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// The series.
+    pub series: Arc<SeriesInfo>,
+    /// The start of each window, and its rollup. A metric with a name that ends in `_total` has neither `sum`
+    /// nor `integral`: they are NaN.
+    pub windows: Vec<(Timestamp, Rollup)>,
 }
 
 /// Samples of several series, ordered by time; samples of one instant are ordered by series.

@@ -66,7 +66,7 @@ pub type SeriesCondition = dyn Fn(&Series, (Timestamp, Timestamp)) -> bool + Sen
 
 /// A [`SeriesCondition`] that scans apply before they read a sample.
 #[derive(Clone)]
-pub(crate) struct SeriesFilter(pub(crate) Arc<SeriesCondition>);
+pub struct SeriesFilter(pub Arc<SeriesCondition>);
 
 impl fmt::Debug for SeriesFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,13 @@
 //! One known sender: what it sent, when, and which of its batches are stored.
 
-use crate::answer::{BootInfo, OriginInfo};
-use crate::files::json;
-use crate::files::json::BootText;
-use crate::senders::dedup_window::{BatchMark, Missing, Spans};
-use crate::settings::Settings;
+use crate::dedup_window::{BatchMark, Missing, Spans};
+use crate::json;
+use crate::json::BootText;
+use crate::limits::Limits;
 use model::{Boot, Cause, DeviceId, Gap, Origin, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
+use storage::{BootInfo, OriginInfo};
 
 /// Boots outside the window that are remembered, so that their batches do not count as new.
 const GONE_MAX: usize = 1024;
@@ -40,9 +40,10 @@ pub(crate) enum Seen {
 
 /// A sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct OriginState {
+pub struct OriginState {
+    /// Its name.
     #[serde(deserialize_with = "json::name", serialize_with = "json::text")]
-    pub(crate) name: Origin,
+    pub name: Origin,
     #[serde(with = "json::time")]
     pub(crate) received: Timestamp,
     #[serde(with = "json::time")]
@@ -145,7 +146,7 @@ impl OriginState {
     }
 
     /// Records a stored batch; returns gaps for numbers that are given up with it.
-    pub(crate) fn note(&mut self, stored: &Stored, settings: &Settings) -> Vec<Gap> {
+    pub(crate) fn note(&mut self, stored: &Stored, limits: &Limits) -> Vec<Gap> {
         let Stored { boot, mark, samples, samples_rejected } = *stored;
         self.batches += 1;
         self.samples += samples;
@@ -162,8 +163,8 @@ impl OriginState {
         let Some(state) = self.boots.get_mut(place) else { return Vec::new() };
         state.received = state.received.max(mark.received);
         state.spans.insert(mark);
-        let mut given_up = state.spans.give_up(settings.missing_max);
-        while self.boots.len() > settings.boots_max.max(1) {
+        let mut given_up = state.spans.give_up(limits.missing_max);
+        while self.boots.len() > limits.boots_max.max(1) {
             given_up.extend(self.forget(0));
         }
         self.lost(given_up, &[])
@@ -214,10 +215,10 @@ impl OriginState {
     }
 
     /// Removes idle boots from the window; returns gaps for their missing batches.
-    pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
+    pub(crate) fn expire(&mut self, now: Timestamp, limits: &Limits) -> Vec<Gap> {
         let mut given_up = Vec::new();
         while let Some(place) =
-            self.boots.iter().position(|state| now.since(state.received) > settings.window_us)
+            self.boots.iter().position(|state| now.since(state.received) > limits.window_us)
         {
             given_up.extend(self.forget(place));
         }
@@ -225,7 +226,7 @@ impl OriginState {
     }
 
     /// Whether it was idle for so long that it is removed.
-    pub(crate) fn is_forgotten(&self, now: Timestamp) -> bool {
+    pub fn is_forgotten(&self, now: Timestamp) -> bool {
         let after_us = match &self.name {
             name if name.as_run().is_some() => RUN_FORGOTTEN_US,
             name if name.is_user_push() => USER_PUSH_FORGOTTEN_US,
@@ -308,11 +309,13 @@ impl OriginState {
 
 /// The times of receipt between which records of the log were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Received {
+pub struct Received {
+    /// The last receipt before them.
     #[serde(with = "json::time")]
-    pub(crate) from: Timestamp,
+    pub from: Timestamp,
+    /// The first receipt after them.
     #[serde(with = "json::time")]
-    pub(crate) to: Timestamp,
+    pub to: Timestamp,
 }
 
 impl Received {

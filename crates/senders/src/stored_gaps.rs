@@ -4,8 +4,9 @@
 //! many gaps, the origin with the most of them loses its oldest one. So a sender that invents gaps displaces
 //! its own only.
 
-use crate::senders::share::RUNS_DIVISOR;
-use crate::settings::Settings;
+use crate::limits::Limits;
+use crate::selection::NewGap;
+use crate::share::RUNS_DIVISOR;
 use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +19,7 @@ const LATE_JOIN_US: i64 = 3600 * Timestamp::SECOND;
 
 /// Limits of stored gaps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GapLimits {
+pub struct GapLimits {
     /// Of all origins.
     pub(crate) all: usize,
     /// Of one origin.
@@ -29,23 +30,24 @@ pub(crate) struct GapLimits {
 
 impl GapLimits {
     /// No limits.
-    pub(crate) const NONE: Self = Self { all: usize::MAX, origin: usize::MAX, run: usize::MAX };
+    pub const NONE: Self = Self { all: usize::MAX, origin: usize::MAX, run: usize::MAX };
 
-    pub(crate) const fn of(settings: &Settings) -> Self {
-        let (all, origin) = (settings.gaps_max, settings.gaps_per_origin_max);
-        Self { all, origin, run: settings.gaps_per_run_max }
+    /// The limits of gaps among those of senders.
+    pub const fn of(limits: &Limits) -> Self {
+        let (all, origin) = (limits.gaps_max, limits.gaps_per_origin_max);
+        Self { all, origin, run: limits.gaps_per_run_max }
     }
 }
 
 impl Default for GapLimits {
     fn default() -> Self {
-        Self::of(&Settings::default())
+        Self::of(&Limits::default())
     }
 }
 
 /// Gaps in order of arrival.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gaps {
+pub struct Gaps {
     /// By number, counted since the first ever.
     list: BTreeMap<u64, Gap>,
     next: u64,
@@ -115,19 +117,23 @@ impl Group {
 
 impl Gaps {
     /// Stored gaps, within these limits.
-    pub(crate) fn new(
-        kept: impl IntoIterator<Item = Gap>,
-        forgotten: u64,
-        limits: GapLimits,
-    ) -> Self {
+    pub fn new(kept: impl IntoIterator<Item = Gap>, forgotten: u64, limits: GapLimits) -> Self {
         let mut gaps = Self { forgotten, limits, ..Self::default() };
         kept.into_iter().for_each(|gap| gaps.add(gap));
         gaps.changed = false;
         gaps
     }
 
+    /// Adds a new gap.
+    pub fn put(&mut self, new: NewGap) {
+        match new.late {
+            true => self.add_late(new.gap),
+            false => self.add(new.gap),
+        }
+    }
+
     /// Adds a gap; it extends the newest one of its key if they overlap.
-    pub(crate) fn add(&mut self, gap: Gap) {
+    pub fn add(&mut self, gap: Gap) {
         self.changed = true;
         let key = (gap.origin.clone(), gap.device.clone(), gap.source.clone(), gap.cause);
         let newest = self.newest.get(&key).copied();
@@ -196,32 +202,32 @@ impl Gaps {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Gap> {
+    pub fn all(&self) -> impl Iterator<Item = &Gap> {
         self.list.values()
     }
 
     /// Number of stored gaps.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.list.len() as u64
     }
 
     /// Number of evicted gaps.
-    pub(crate) const fn forgotten(&self) -> u64 {
+    pub const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
     /// Whether any arrived since the last write.
-    pub(crate) const fn changed(&self) -> bool {
+    pub const fn changed(&self) -> bool {
         self.changed
     }
 
     /// Records that they could not be written.
-    pub(crate) const fn unwritten(&mut self) {
+    pub const fn unwritten(&mut self) {
         self.changed = true;
     }
 
     /// Records that they are being written.
-    pub(crate) const fn written(&mut self) {
+    pub const fn written(&mut self) {
         self.changed = false;
     }
 }

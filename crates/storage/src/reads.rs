@@ -1,13 +1,51 @@
-//! Counts what one query reads from blocks, over all its calls to the store.
+//! Counts what a store reads, in total and for one query over all its calls.
 
 use crate::answer::ReadCounts;
-use crate::blocks::Meter;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     /// The query of this thread.
     static READER: RefCell<Option<Reads>> = const { RefCell::new(None) };
+}
+
+/// Counts reads; its parent counts them too.
+#[derive(Debug, Default)]
+pub struct Meter {
+    bytes: AtomicU64,
+    row_groups: AtomicU64,
+    rows: AtomicU64,
+    above: Option<Arc<Self>>,
+}
+
+impl Meter {
+    /// A counter whose parent counts the same reads.
+    pub fn below(above: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { above: Some(Arc::clone(above)), ..Self::default() })
+    }
+
+    /// The reads so far.
+    pub fn counts(&self) -> ReadCounts {
+        ReadCounts {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            row_groups: self.row_groups.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts reads, also for the query of this thread.
+    pub fn add(&self, bytes: u64, row_groups: u64, rows: u64) {
+        self.count(bytes, row_groups, rows);
+        Reads::add(bytes, row_groups, rows);
+    }
+
+    fn count(&self, bytes: u64, row_groups: u64, rows: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.row_groups.fetch_add(row_groups, Ordering::Relaxed);
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        self.above.iter().for_each(|above| above.count(bytes, row_groups, rows));
+    }
 }
 
 /// Counts block reads of one query, by all threads within [`Reads::during`].
@@ -42,7 +80,7 @@ impl Reads {
     }
 
     /// Counts reads of this thread.
-    pub(crate) fn add(bytes: u64, row_groups: u64, rows: u64) {
+    fn add(bytes: u64, row_groups: u64, rows: u64) {
         READER.with_borrow(|reader| {
             reader.iter().for_each(|reads| reads.0.count(bytes, row_groups, rows));
         });

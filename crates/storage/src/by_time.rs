@@ -1,16 +1,15 @@
 //! Scans samples by time: slices of bounded rows, each read series by series and sorted in memory.
 
-use super::Snapshot;
 use crate::answer::{Chunk, SeriesInfo, TimeSlice};
-use crate::files::errors::BlockError;
-use crate::state::select::Selector;
+use crate::select::Selector;
+use crate::storage::{Snapshot, StorageError};
 use model::Timestamp;
 use std::sync::Arc;
 
 /// Slices of a selection, ordered by time. It ends after an error.
 #[derive(Debug)]
 pub struct ByTime {
-    snapshot: Snapshot,
+    snapshot: Arc<dyn Snapshot>,
     selector: Selector,
     rows_max: usize,
     /// The first instant of the next slice, and the last of all; `None` at the end.
@@ -22,19 +21,20 @@ pub struct ByTime {
 }
 
 impl ByTime {
-    pub(crate) fn new(
-        snapshot: Snapshot,
+    /// Slices of at most `rows_max` rows (more only if one instant alone has more) between two instants, both inclusive.
+    pub fn new(
+        snapshot: Arc<dyn Snapshot>,
         selector: &Selector,
-        (from, to): (i64, i64),
+        (from, to): (Timestamp, Timestamp),
         rows_max: usize,
     ) -> Self {
-        let rest = snapshot.extent().map(|(first, last)| (from.max(first.0), to.min(last.0)));
+        let rest = snapshot.extent().map(|(first, last)| (from.0.max(first.0), to.0.min(last.0)));
         let rest = rest.filter(|(from, to)| from <= to);
         let (selector, rows_max) = (selector.clone(), rows_max.max(1));
         Self { snapshot, selector, rows_max, rest, width: None, series: 1 }
     }
 
-    fn slice(&mut self) -> Result<Option<TimeSlice>, BlockError> {
+    fn slice(&mut self) -> Result<Option<TimeSlice>, StorageError> {
         while let Some((from, to)) = self.rest {
             let width = match self.width {
                 Some(width) => width,
@@ -61,7 +61,7 @@ impl ByTime {
         Ok(None)
     }
 
-    fn first_width(&self, from: i64, to: i64) -> Result<i64, BlockError> {
+    fn first_width(&self, from: i64, to: i64) -> Result<i64, StorageError> {
         let all = to.saturating_sub(from).saturating_add(1);
         let rows = self.snapshot.estimate_rows(&self.selector, Timestamp(from), Timestamp(to))?;
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
@@ -69,7 +69,7 @@ impl ByTime {
     }
 
     /// The samples of a slice; or, if there are too many, an earlier end.
-    fn chunks(&self, from: i64, to: i64) -> Result<Result<Vec<Chunk>, i64>, BlockError> {
+    fn chunks(&self, from: i64, to: i64) -> Result<Result<Vec<Chunk>, i64>, StorageError> {
         let (mut chunks, mut rows) = (Vec::new(), 0);
         for chunk in self.snapshot.scan(&self.selector, Timestamp(from), Timestamp(to)) {
             let chunk = chunk?;
@@ -143,7 +143,7 @@ fn put_in_order(chunks: &[Chunk]) -> TimeSlice {
 }
 
 impl Iterator for ByTime {
-    type Item = Result<TimeSlice, BlockError>;
+    type Item = Result<TimeSlice, StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let slice = self.slice().transpose();

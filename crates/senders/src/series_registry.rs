@@ -5,20 +5,20 @@
 //! In memory each has one `SeriesInfo`, shared by the tables, the head and the last values. The registry
 //! drops a series that nothing else holds.
 
-use crate::answer::{Claim, SeriesInfo};
-use crate::files::json::MetricJson;
-use crate::senders::catalogue::Catalogue;
-use crate::senders::origins::{OriginNumber, Origins};
-use crate::senders::reserved_labels::reserved_label;
-use crate::senders::series_table::SeriesSlot;
-use crate::senders::share::{Share, ShareCounts};
-use crate::settings::Settings;
+use crate::catalogue::Catalogue;
+use crate::json::MetricJson;
+use crate::limits::Limits;
+use crate::origins::{OriginNumber, Origins};
+use crate::reserved_labels::reserved_label;
+use crate::series_table::SeriesSlot;
+use crate::share::{Share, ShareCounts};
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
+use storage::{Claim, SeriesInfo};
 
 /// Why a series' samples are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +76,7 @@ type Part = HashMap<Key, Option<OriginNumber>, FxBuildHasher>;
 
 /// The live series and the meaning of their metrics.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub struct Registry {
     /// The series in parts by their device.
     parts: [Part; Self::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
@@ -95,10 +95,10 @@ impl Default for Registry {
 
 impl Registry {
     /// Number of parts that are swept one by one, so that ingest waits for none of millions of series.
-    pub(crate) const PARTS: usize = 64;
+    pub const PARTS: usize = 64;
 
     /// A registry with this catalogue.
-    pub(crate) fn new(catalogue: Catalogue) -> Self {
+    pub fn new(catalogue: Catalogue) -> Self {
         Self {
             parts: std::array::from_fn(|_| Part::default()),
             by_origin: FxHashMap::default(),
@@ -136,17 +136,17 @@ impl Registry {
         number: OriginNumber,
         origin: &Origin,
         entry: &SeriesEntry,
-        settings: &Settings,
+        limits: &Limits,
     ) -> Result<Arc<SeriesInfo>, Rejection> {
         if let Some(label) = reserved_label(entry, origin) {
             return Err(Rejection::Label(label));
         }
         if origin.as_run().is_some() {
-            settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
+            limits.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
         }
         let share = Share::of(origin);
         self.shares.extend(share.map(|share| (number, share)));
-        self.catalogue.learn(&entry.metric, origin, settings)?;
+        self.catalogue.learn(&entry.metric, origin, limits)?;
         let series = entry.series();
         let (unit, kind) = self.meaning_of(&entry.metric);
         if let Some((info, owner)) = self.get(&series) {
@@ -162,19 +162,19 @@ impl Registry {
             }
             return Ok(info);
         }
-        if self.series_count() >= settings.series_max {
-            return Err(Rejection::Series(settings.series_max));
+        if self.series_count() >= limits.series_max {
+            return Err(Rejection::Series(limits.series_max));
         }
         let max = match share {
-            Some(Share::Users) if origin.is_user_push() => settings.series_per_inserting_user_max,
-            Some(Share::Users) => settings.series_per_run_max.min(settings.series_per_origin_max),
-            Some(Share::Pollers) | None => settings.series_per_origin_max,
+            Some(Share::Users) if origin.is_user_push() => limits.series_per_inserting_user_max,
+            Some(Share::Users) => limits.series_per_run_max.min(limits.series_per_origin_max),
+            Some(Share::Pollers) | None => limits.series_per_origin_max,
         };
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
         }
         if let Some(share) = share {
-            let (used, most) = (*self.share_series.of(share), share.max(settings.series_max));
+            let (used, most) = (*self.share_series.of(share), share.max(limits.series_max));
             if used >= most {
                 return Err(Rejection::ShareSeries(share, used));
             }
@@ -236,7 +236,7 @@ impl Registry {
     }
 
     /// The live series with its metric's meaning, or a new one as a block stores it.
-    pub(crate) fn series_info(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
+    pub fn series_info(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
         match self.get(&series) {
             Some((info, _)) => Arc::clone(info),
             None => Arc::new(self.explain(series, divisor)),
@@ -244,7 +244,7 @@ impl Registry {
     }
 
     /// Adds a series of a block, so that its last value can be queried.
-    pub(crate) fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
+    pub fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
         if let Some((info, _)) = self.get(&series) {
             return Arc::clone(info);
         }
@@ -271,7 +271,7 @@ impl Registry {
     }
 
     /// Drops the series of a part that nothing else holds.
-    pub(crate) fn sweep(&mut self, part: usize) {
+    pub fn sweep(&mut self, part: usize) {
         // The key and the example hold the series without using it.
         self.shared.retain(|_, shared| Arc::strong_count(&shared.example) > 2);
         let mut lost: FxHashMap<OriginNumber, usize> = FxHashMap::default();
@@ -291,7 +291,7 @@ impl Registry {
     }
 
     /// Forgets the new metrics of a rejected table, and the series that only it and the registry hold.
-    pub(crate) fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
+    pub fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
         self.catalogue.undo();
         for info in places.filter_map(|place| place.series.as_ref()) {
             let Some((known, owner)) = self.get(&info.series) else { continue };
@@ -320,32 +320,32 @@ impl Registry {
     }
 
     /// Number of live series.
-    pub(crate) fn series_count(&self) -> usize {
+    pub fn series_count(&self) -> usize {
         self.parts.iter().map(Part::len).sum()
     }
 
     /// The metrics, for a batch that may be rejected whole.
-    pub(crate) const fn metrics(&mut self) -> &mut Catalogue {
+    pub const fn metrics(&mut self) -> &mut Catalogue {
         &mut self.catalogue
     }
 
     /// Number of known metrics.
-    pub(crate) fn metrics_count(&self) -> usize {
+    pub fn metrics_count(&self) -> usize {
         self.catalogue.count()
     }
 
     /// The meaning of every metric, ordered by name.
-    pub(crate) fn catalogue(&self) -> Vec<Arc<Metric>> {
+    pub fn catalogue(&self) -> Vec<Arc<Metric>> {
         self.catalogue.all()
     }
 
     /// The catalogue as the manifest stores it.
-    pub(crate) fn catalogue_json(&self) -> Vec<MetricJson> {
+    pub fn catalogue_json(&self) -> Vec<MetricJson> {
         self.catalogue.json()
     }
 
     /// Devices with the same series from several origins, each with a batch within `idle_us` of the latest one.
-    pub(crate) fn claims(&self, origins: &Origins, idle_us: i64) -> Vec<Claim> {
+    pub fn claims(&self, origins: &Origins, idle_us: i64) -> Vec<Claim> {
         let claim = |(device, shared): (&DeviceId, &Shared)| {
             let states = shared.origins.iter().filter_map(|number| origins.get(*number));
             let mut claimants: Vec<(Origin, Timestamp)> =
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn a_series_is_one_in_memory_while_it_is_used() {
         let mut registry = Registry::default();
-        let settings = Settings::default();
+        let limits = Limits::default();
         let mut resolve =
-            || registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings);
+            || registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &limits);
         let first = resolve().unwrap();
         assert!(Arc::ptr_eq(&first, &resolve().unwrap()));
         (0..Registry::PARTS).for_each(|part| registry.sweep(part));
@@ -397,10 +397,10 @@ mod tests {
     #[test]
     fn a_conflict_of_units_reports_both_origins() {
         let mut registry = Registry::default();
-        let settings = Settings::default();
-        registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings).unwrap();
+        let limits = Limits::default();
+        registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &limits).unwrap();
         let error = registry
-            .resolve(1, &origin("n2"), &entry("a", Unit::Bytes, "n2"), &settings)
+            .resolve(1, &origin("n2"), &entry("a", Unit::Bytes, "n2"), &limits)
             .unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -412,20 +412,12 @@ mod tests {
     #[test]
     fn series_and_metrics_are_bounded() {
         let mut registry = Registry::default();
-        let settings = Settings {
-            series_max: 3,
-            series_per_origin_max: 2,
-            metrics_max: 1,
-            ..Settings::default()
-        };
+        let limits =
+            Limits { series_max: 3, series_per_origin_max: 2, metrics_max: 1, ..Limits::default() };
         let mut kept = Vec::new();
         let mut resolve = |number, name: &'static str, device| {
-            let info = registry.resolve(
-                number,
-                &origin("n"),
-                &entry(name, Unit::Count, device),
-                &settings,
-            );
+            let info =
+                registry.resolve(number, &origin("n"), &entry(name, Unit::Count, device), &limits);
             info.map(|info| kept.push(info))
         };
         assert!(resolve(0, "a", "n1").is_ok() && resolve(0, "a", "n2").is_ok());
@@ -438,11 +430,11 @@ mod tests {
     #[test]
     fn commands_of_users_have_a_quarter_of_the_series_and_agents_the_rest() {
         let mut registry = Registry::default();
-        let settings = Settings { series_max: 8, series_per_run_max: 2, ..Settings::default() };
+        let limits = Limits { series_max: 8, series_per_run_max: 2, ..Limits::default() };
         let mut kept = Vec::new();
         let mut resolve = |registry: &mut Registry, number, by, device: &str| {
             let entry = entry("run_threads", Unit::Count, device);
-            let info = registry.resolve(number, &origin(by), &entry, &settings);
+            let info = registry.resolve(number, &origin(by), &entry, &limits);
             info.map(|info| kept.push(info))
         };
         for device in ["a", "b"] {
@@ -465,17 +457,17 @@ mod tests {
     #[test]
     fn labels_that_answers_add_are_rejected() {
         let mut registry = Registry::default();
-        let settings = Settings::default();
+        let limits = Limits::default();
         let labels = ["_job_id", "_cluster", "_device_orig", "_user", "_device_alias"];
         for (label, rejected) in labels.into_iter().zip([true, true, true, true, false]) {
             let mut entry = entry("a", Unit::Count, "n1");
             entry.labels = Labels::new([(label, "7"), ("cpu", "0")]).unwrap();
-            let result = registry.resolve(0, &origin("n1"), &entry, &settings);
+            let result = registry.resolve(0, &origin("n1"), &entry, &limits);
             assert_eq!(result.is_err(), rejected, "{label}");
         }
         let mut value = entry("a", Unit::Count, "n1");
         value.labels = Labels::new([("name", "_job_id")]).unwrap();
-        assert!(registry.resolve(0, &origin("n1"), &value, &settings).is_ok());
+        assert!(registry.resolve(0, &origin("n1"), &value, &limits).is_ok());
     }
 
     #[test]
@@ -487,8 +479,8 @@ mod tests {
             let number = origins.number(&origin(name), 10).unwrap();
             origins.get_mut(number).unwrap().received = Timestamp(received);
             let entry = entry("a", Unit::Count, "n1");
-            let settings = Settings::default();
-            kept.push(registry.resolve(number, &origin(name), &entry, &settings).unwrap());
+            let limits = Limits::default();
+            kept.push(registry.resolve(number, &origin(name), &entry, &limits).unwrap());
         }
         let claims = registry.claims(&origins, 50);
         assert_eq!(claims.len(), 1);

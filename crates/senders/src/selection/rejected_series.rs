@@ -12,18 +12,18 @@
 //! 6 + n   m     a bit for each position of the batch's table, the lowest first: rejected or not
 //! ```
 
-use crate::senders::series_table::Table;
+use crate::series_table::Table;
 
 /// The rejected positions of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RejectedSeries {
+pub struct RejectedSeries {
     pub(crate) why: String,
     bits: Vec<u8>,
 }
 
 impl RejectedSeries {
     /// The record for a frame, if its table has rejected positions.
-    pub(crate) fn record(table: &Table, frame: &[u8]) -> Option<Vec<u8>> {
+    pub fn record(table: &Table, frame: &[u8]) -> Option<Vec<u8>> {
         let first = table.rejected.first()?;
         let why = first.why.get(..first.why.floor_char_boundary(1000)).unwrap_or_default();
         let mut bits = vec![0_u8; table.places.len().div_ceil(8)];
@@ -38,7 +38,7 @@ impl RejectedSeries {
     }
 
     /// The rejected positions of a record, and the checksum of its frame.
-    pub(crate) fn read(record: &[u8]) -> Option<(u32, Self)> {
+    pub fn read(record: &[u8]) -> Option<(u32, Self)> {
         let (crc, rest) = record.split_first_chunk::<4>()?;
         let (length, rest) = rest.split_first_chunk::<2>()?;
         let (why, bits) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;

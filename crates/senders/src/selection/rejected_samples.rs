@@ -1,6 +1,6 @@
 //! The rejected samples of a batch, and their gaps.
 
-use crate::senders::origin::device_named_like;
+use crate::origin::device_named_like;
 use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ const REJECTED_GAPS_MAX: usize = 64;
 
 /// The rejected samples, by device and source.
 #[derive(Debug, Default)]
-pub(super) struct RejectedSamples {
-    pub(super) count: u32,
+pub(crate) struct RejectedSamples {
+    pub(crate) count: u32,
     of: BTreeMap<(DeviceId, Box<str>), RejectedPart>,
     /// The others, if some did not fit into `of`.
     more: Option<RejectedPart>,
@@ -25,7 +25,7 @@ struct RejectedPart {
 }
 
 impl RejectedSamples {
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         (device, source): (&DeviceId, &str),
         at: Timestamp,
@@ -43,13 +43,13 @@ impl RejectedSamples {
         }
     }
 
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         self.of.values().next().map(|part| part.why.clone()).unwrap_or_default()
     }
 
     /// A gap for each device and source: from the origin's last batch, if it is earlier, to just after its own last sample.
     /// Other devices may have other instants.
-    pub(super) fn gaps(
+    pub(crate) fn gaps(
         &self,
         origin: &Origin,
         sealed: Timestamp,

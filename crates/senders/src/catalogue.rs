@@ -6,13 +6,14 @@
 //! sender of a higher rank (decisions 0039 and 0043). Agents rank below pollers and tokens that insert rows: the program
 //! declares the metrics of its agents, so that an undeclared one is that of one node's token.
 
-use crate::files::json::MetricJson;
-use crate::senders::series_registry::Rejection;
-use crate::senders::share::Share;
-use crate::settings::{DeclaredMetrics, Settings};
+use crate::json::MetricJson;
+use crate::limits::Limits;
+use crate::series_registry::Rejection;
+use crate::share::Share;
 use model::{Metric, Origin, Unit};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use storage::DeclaredMetrics;
 
 /// All commands of `jobmeter run` together count as one origin.
 const RUNS: &str = "/runs";
@@ -56,7 +57,7 @@ struct CatalogueEntry {
 
 /// The metrics of senders.
 #[derive(Debug, Default)]
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     declared: DeclaredMetrics,
     /// By names that the series share.
     metrics: BTreeMap<Arc<str>, CatalogueEntry>,
@@ -71,7 +72,7 @@ pub(crate) struct Catalogue {
 
 impl Catalogue {
     /// A catalogue with stored metrics.
-    pub(crate) fn new(
+    pub fn new(
         declared: DeclaredMetrics,
         stored: impl IntoIterator<Item = (Metric, String)>,
     ) -> Self {
@@ -96,7 +97,7 @@ impl Catalogue {
         &mut self,
         metric: &Arc<Metric>,
         by: &Origin,
-        settings: &Settings,
+        limits: &Limits,
     ) -> Result<(), Rejection> {
         let rank = rank_of(by, metric);
         check_owner(&metric.name, by, rank)?;
@@ -104,7 +105,7 @@ impl Catalogue {
             let known_rank =
                 if self.declared.has(&metric.name) { Rank::Program } else { known.rank };
             if rank > known_rank {
-                return self.take_over(metric, by, settings);
+                return self.take_over(metric, by, limits);
             }
             may_use(&metric.name, rank, (known_rank, &known.by))?;
             // Samples of two senders are stored if the meaning of one is a guess.
@@ -127,10 +128,10 @@ impl Catalogue {
             self.keep(&metric, PROGRAM);
             return Ok(());
         }
-        if self.undeclared >= settings.metrics_max {
+        if self.undeclared >= limits.metrics_max {
             return Err(Rejection::Metrics(self.undeclared));
         }
-        self.check_quotas(by, settings)?;
+        self.check_quotas(by, limits)?;
         self.add_undeclared(metric, by.as_str());
         Ok(())
     }
@@ -140,9 +141,9 @@ impl Catalogue {
         &mut self,
         metric: &Arc<Metric>,
         by: &Origin,
-        settings: &Settings,
+        limits: &Limits,
     ) -> Result<(), Rejection> {
-        self.check_quotas(by, settings)?;
+        self.check_quotas(by, limits)?;
         let known = self.metrics.get(&*metric.name);
         // The sender may have sent the help before. That of another sender yields with its meaning.
         let is_own = |known: &&CatalogueEntry| metric.help.is_empty() && *known.by == *by.as_str();
@@ -156,7 +157,7 @@ impl Catalogue {
     }
 
     /// Begins a batch that may be rejected whole.
-    pub(crate) fn mark(&mut self) {
+    pub fn mark(&mut self) {
         self.added.clear();
     }
 
@@ -177,15 +178,15 @@ impl Catalogue {
         }
     }
 
-    fn check_quotas(&self, by: &Origin, settings: &Settings) -> Result<(), Rejection> {
-        let of_users = settings.metrics_max / USERS_DIVISOR;
+    fn check_quotas(&self, by: &Origin, limits: &Limits) -> Result<(), Rejection> {
+        let of_users = limits.metrics_max / USERS_DIVISOR;
         for quota in quotas_of(by.as_str()) {
             let max = match quota {
                 USERS => of_users,
-                POLLERS => Share::Pollers.max(settings.metrics_max),
+                POLLERS => Share::Pollers.max(limits.metrics_max),
                 NODES => of_users / NODES_DIVISOR,
                 _ if by.is_user_push() => of_users / USER_DIVISOR,
-                _ => settings.metrics_per_origin_max,
+                _ => limits.metrics_per_origin_max,
             };
             if self.by_origin.get(quota).is_some_and(|count| *count >= max) {
                 return Err(match quota {

@@ -11,16 +11,16 @@ pub(crate) struct Span {
     /// The last of them.
     pub(crate) last: u64,
     /// The first instant of the first batch, by the sender's clock.
-    #[serde(with = "crate::files::json::time")]
+    #[serde(with = "crate::json::time")]
     pub(crate) from: Timestamp,
     /// The last instant of the last batch.
-    #[serde(with = "crate::files::json::time")]
+    #[serde(with = "crate::json::time")]
     pub(crate) to: Timestamp,
     /// Time of receipt of the first batch, by this machine's clock.
-    #[serde(with = "crate::files::json::time")]
+    #[serde(with = "crate::json::time")]
     pub(crate) opened: Timestamp,
     /// Time of receipt of the last batch.
-    #[serde(with = "crate::files::json::time")]
+    #[serde(with = "crate::json::time")]
     pub(crate) closed: Timestamp,
     /// None of its batches has samples: a time of receipt replaces their instants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,30 +1,31 @@
 //! Every known sender, by name and by number, and their missing batches.
 
-use crate::answer::OriginInfo;
-use crate::senders::dedup_window::Missing;
-use crate::senders::origin::{LOG, OriginState, Received};
-use crate::senders::share::{Share, ShareCounts};
-use crate::settings::Settings;
+use crate::dedup_window::Missing;
+use crate::limits::Limits;
+use crate::origin::{LOG, OriginState, Received};
+use crate::share::{Share, ShareCounts};
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};
+use storage::OriginInfo;
 
 /// A sender's index; valid as long as the process runs.
-pub(crate) type OriginNumber = u32;
+pub type OriginNumber = u32;
 
 /// All senders.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origins {
+pub struct Origins {
     /// `None`: the number is free.
     list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
     /// Number of origins among them of kinds that have a share.
     shares: ShareCounts,
     /// Damaged places of the log, newest last.
-    pub(crate) damage: Vec<Received>,
+    pub damage: Vec<Received>,
 }
 
 impl Origins {
-    pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
+    /// Known senders, and the damaged places of the log.
+    pub fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
         let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
         let mut shares = ShareCounts::default();
         list.iter().for_each(|state| shares.add(Share::of(&state.name)));
@@ -60,11 +61,13 @@ impl Origins {
         self.list.get(number as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, number: OriginNumber) -> Option<&mut OriginState> {
+    /// The sender with a number.
+    pub fn get_mut(&mut self, number: OriginNumber) -> Option<&mut OriginState> {
         self.list.get_mut(number as usize)?.as_mut()
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &OriginState> {
+    /// All of them, by number.
+    pub fn all(&self) -> impl Iterator<Item = &OriginState> {
         self.list.iter().flatten()
     }
 
@@ -74,8 +77,8 @@ impl Origins {
     }
 
     /// Removes idle boots from the window; returns gaps for their missing batches.
-    pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
-        self.list.iter_mut().flatten().flat_map(|state| state.expire(now, settings)).collect()
+    pub fn expire(&mut self, now: Timestamp, limits: &Limits) -> Vec<Gap> {
+        self.list.iter_mut().flatten().flat_map(|state| state.expire(now, limits)).collect()
     }
 
     /// Removes idle origins of users; returns their numbers, which are free, and gaps for their missing batches.
@@ -96,7 +99,7 @@ impl Origins {
     }
 
     /// Information about each, ordered by name.
-    pub(crate) fn infos(&self) -> Vec<OriginInfo> {
+    pub fn infos(&self) -> Vec<OriginInfo> {
         let mut infos: Vec<_> = self.all().map(OriginState::info).collect();
         infos.sort_by(|a, b| a.origin.cmp(&b.origin));
         infos
@@ -165,8 +168,8 @@ impl Origins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::senders::dedup_window::BatchMark;
-    use crate::senders::origin::{Seen, Stored};
+    use crate::dedup_window::BatchMark;
+    use crate::origin::{Seen, Stored};
     use model::{Boot, Cause};
 
     fn stored(boot: u8, seq: u64, at: i64) -> Stored {
@@ -181,7 +184,7 @@ mod tests {
         let state = origins.get_mut(number).unwrap();
         state.claim(&DeviceId::new("n1").unwrap());
         for (seq, at) in [(0, 100), (1, 200), (4, 500)] {
-            assert_eq!(state.note(&stored(1, seq, at), &Settings::default()), []);
+            assert_eq!(state.note(&stored(1, seq, at), &Limits::default()), []);
         }
         origins
     }
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn an_older_batch_does_not_move_the_clock() {
         let mut origins = origins();
-        origins.get_mut(0).unwrap().note(&stored(1, 2, 300), &Settings::default());
+        origins.get_mut(0).unwrap().note(&stored(1, 2, 300), &Limits::default());
         assert_eq!(origins.infos()[0].sealed, Timestamp(500));
     }
 
@@ -229,9 +232,9 @@ mod tests {
     #[test]
     fn batches_of_a_boot_outside_the_window_are_too_late_and_its_missing_ones_are_a_gap() {
         let mut origins = origins();
-        let settings = Settings { window_us: 1000, ..Settings::default() };
-        assert_eq!(origins.expire(Timestamp(1505), &settings), []);
-        let gaps = origins.expire(Timestamp(1506), &settings);
+        let limits = Limits { window_us: 1000, ..Limits::default() };
+        assert_eq!(origins.expire(Timestamp(1505), &limits), []);
+        let gaps = origins.expire(Timestamp(1506), &limits);
         assert_eq!((gaps.len(), gaps[0].from), (1, Timestamp(200)));
         let state = origins.get(0).unwrap();
         assert_eq!(state.seen(Boot([1; 16]), 3), Seen::TooLate);
@@ -242,10 +245,10 @@ mod tests {
     #[test]
     fn boots_are_bounded() {
         let mut origins = origins();
-        let settings = Settings { boots_max: 2, ..Settings::default() };
+        let limits = Limits { boots_max: 2, ..Limits::default() };
         let state = origins.get_mut(0).unwrap();
-        assert_eq!(state.note(&stored(2, 0, 600), &settings), []);
-        assert_eq!(state.note(&stored(3, 0, 700), &settings).len(), 1);
+        assert_eq!(state.note(&stored(2, 0, 600), &limits), []);
+        assert_eq!(state.note(&stored(3, 0, 700), &limits).len(), 1);
         assert_eq!(state.seen(Boot([1; 16]), 0), Seen::TooLate);
     }
 

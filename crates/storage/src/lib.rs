@@ -1,0 +1,26 @@
+//! The interface of a store: what senders append and readers query, whatever keeps the samples.
+//!
+//! [`Storage`] accepts batches and answers what is known of senders; a [`Snapshot`] of it returns samples, windows and
+//! series of a [`Selector`]. The embedded store is the crate `store`; `docs/decisions/0049-store-interface.md` states
+//! the division of work.
+
+mod answer;
+mod append;
+mod by_time;
+mod declared;
+mod reads;
+mod retention;
+mod select;
+mod storage;
+
+pub use answer::{
+    BootInfo, Chunk, Claim, CounterStart, LastValue, OriginInfo, ReadCounts, SeriesInfo, Stats,
+    TimeSlice, Windows,
+};
+pub use append::{DeferReason, Incoming, Outcome};
+pub use by_time::ByTime;
+pub use declared::{DeclaredMetrics, RunMetrics};
+pub use reads::{Meter, Reads};
+pub use retention::RetentionLimits;
+pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};
+pub use storage::{Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total};

@@ -1,0 +1,177 @@
+//! The traits of a store and of a view of it.
+
+use crate::answer::{
+    Chunk, Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats, TimeSlice, Windows,
+};
+use crate::append::{Incoming, Outcome};
+use crate::select::{Selector, SeriesCondition};
+use model::{DeviceId, Gap, Metric, Timestamp};
+use std::error::Error;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+/// The lengths of stored rollup windows, in microseconds.
+pub const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
+
+/// Returns the time: an argument, so that tests own it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Called with one outcome for each batch, in order.
+pub type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;
+
+/// An answer that is read part by part. It ends after an error; dropping it ends the reading.
+pub struct Parts<T>(Box<dyn Iterator<Item = Result<T, StorageError>> + Send>);
+
+impl<T> Parts<T> {
+    /// The parts of an iterator.
+    pub fn new<E: Into<StorageError>>(
+        parts: impl Iterator<Item = Result<T, E>> + Send + 'static,
+    ) -> Self {
+        Self(Box::new(parts.map(|part| part.map_err(E::into))))
+    }
+}
+
+impl<T> Iterator for Parts<T> {
+    type Item = Result<T, StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl<T> Debug for Parts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parts")
+    }
+}
+
+/// Whether a metric is a total. Queries use a total's growth and largest value, so its sum and integral are not stored.
+pub fn is_total(metric: &str) -> bool {
+    metric.ends_with("_total")
+}
+
+/// Why a store cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The engine does not answer now: the same request may succeed later.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// A file or a table cannot be read.
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+/// A store of samples, shared between threads. Calls block. What is known of senders, metrics and gaps is in memory, so
+/// these calls return at once.
+pub trait Storage: Debug + Send + Sync {
+    /// Stores batches without blocking: they are queued, or rejected temporarily if the queue is full.
+    ///
+    /// `done` receives one outcome for each batch, in order, once they are durable and can be queried, or are rejected.
+    /// It runs on the store's own thread, so it must be quick, or on the caller's if nothing could be queued.
+    fn append(&self, batches: Vec<Incoming>, done: Done);
+
+    /// A consistent view: every query of it sees the same samples, each exactly once.
+    fn snapshot(&self) -> Arc<dyn Snapshot>;
+
+    /// The meaning of every metric, ordered by name.
+    fn catalogue(&self) -> Vec<Arc<Metric>>;
+
+    /// Whether the program declares a metric of this name.
+    fn declares(&self, metric: &str) -> bool;
+
+    /// Gaps that touch the interval (bounds inclusive), of one device or of all, ordered by `from`.
+    ///
+    /// Missing batch numbers count as gaps until the batches arrive.
+    fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap>;
+
+    /// Every known sender, ordered by name.
+    fn origins(&self) -> Vec<OriginInfo>;
+
+    /// Devices with the same series from several origins, ordered by device.
+    fn claims(&self) -> Vec<Claim>;
+
+    /// Earlier samples are rejected: their rollups are final. `None`: nothing is settled yet.
+    fn settled(&self) -> Option<Timestamp>;
+
+    /// The store's statistics.
+    fn stats(&self) -> Stats;
+
+    /// Makes all accepted samples permanent in their final form, and waits for it.
+    ///
+    /// # Errors
+    /// The store failed; nothing is lost, and it tries again.
+    fn flush(&self) -> Result<(), StorageError>;
+}
+
+/// A consistent view of a store. It holds resources of the store, so keep it no longer than a query.
+pub trait Snapshot: Debug + Send + Sync {
+    /// The same view, limited to series that meet a condition. Reads test each series, and read no sample of the others.
+    /// [`Self::last`] is not limited: it reads memory alone.
+    fn limited_to(&self, condition: Arc<SeriesCondition>) -> Arc<dyn Snapshot>;
+
+    /// The samples of a selection between two instants (bounds inclusive), series by series in the order of
+    /// [`model::Series`], each ordered by time. Lazy: dropping the iterator ends the reading.
+    fn scan(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> Parts<Chunk>;
+
+    /// The same samples ordered by time, in slices of at most `rows_max` rows (more only if one instant alone
+    /// has more).
+    fn scan_by_time(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+        rows_max: usize,
+    ) -> Parts<TimeSlice>;
+
+    /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
+    /// samples, series by series in the order of [`model::Series`]. Read from rollups of this length
+    /// ([`WINDOWS_US`]) if there are any, and computed from samples elsewhere.
+    fn windows(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+        window_us: i64,
+    ) -> Parts<Windows>;
+
+    /// The series of a selection that may have a sample within an interval, in the order of [`model::Series`].
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn series(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<Arc<SeriesInfo>>, StorageError>;
+
+    /// The newest sample of each live series of a selection, in the order of [`model::Series`].
+    /// It comes from memory, and is newer than the snapshot if more arrived since.
+    fn last(&self, selector: &Selector) -> Vec<LastValue>;
+
+    /// The counter starts of a selection: for each run of samples with one start that overlaps the interval,
+    /// its first sample and the start; ordered by series, then time.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn counter_starts(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<CounterStart>, StorageError>;
+
+    /// First and last instant of all samples.
+    fn extent(&self) -> Option<(Timestamp, Timestamp)>;
+
+    /// Estimates the rows of [`Self::scan`].
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    fn estimate_rows(
+        &self,
+        selector: &Selector,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<u64, StorageError>;
+}
