@@ -5,7 +5,7 @@
 //!
 //! - `series_registry`: all series. `origins`, `origin`: one sender and its boots. `dedup_window`: stored batches.
 //! - `series_table`: the table that a sender repeats, resolved once. `catalogue`: metrics. `share`: parts of limits.
-//! - `stored_gaps`: missing samples. `records`: all of these. `selection`: the samples to store. `json`: their text form.
+//! - `stored_gaps`: missing samples. `records`: all of these. `queue`: batches that wait. `selection`: the samples to store. `json`: their text form.
 
 mod catalogue;
 mod dedup_window;
@@ -13,6 +13,7 @@ pub mod json;
 mod limits;
 mod origin;
 mod origins;
+mod queue;
 mod records;
 mod reserved_labels;
 mod selection;
@@ -25,9 +26,10 @@ pub use catalogue::Catalogue;
 pub use limits::Limits;
 pub use origin::{OriginState, Received};
 pub use origins::{OriginNumber, Origins};
+pub use queue::{BatchQueue, Request, Work};
 pub use records::{Bookkeeping, Verdict};
 pub use selection::rejected_series::RejectedSeries;
-pub use selection::{NewGap, Noted, Samples, select, unless_whole};
+pub use selection::{NewGap, Noted, Samples, select};
 pub use series_registry::Registry;
 pub use series_table::{NO_START, RejectedSlot, SeriesSlot, Table, Tables};
 pub use share::RUNS_DIVISOR;

@@ -3,6 +3,7 @@
 use crate::limits::Limits;
 use crate::origin::{Seen, device_named_like};
 use crate::origins::{OriginNumber, Origins};
+use crate::selection::unless_whole;
 use crate::series_registry::Registry;
 use crate::series_table::{Table, Tables};
 use crate::stored_gaps::{Gaps, touches};
@@ -57,6 +58,12 @@ impl Bookkeeping {
         gaps
     }
 
+    /// Numbers of live series, metrics, gaps, and evicted gaps.
+    pub fn sizes(&self) -> (u64, u64, u64, u64) {
+        let (series, metrics) = (self.registry.series_count(), self.registry.metrics_count());
+        (series as u64, metrics as u64, self.gaps.count(), self.gaps.forgotten())
+    }
+
     /// Removes ended runs of programs, and the ownership of their series.
     pub fn forget_runs(&mut self, now: Timestamp) {
         let (free, given_up) = self.origins.forget_runs(now);
@@ -65,6 +72,28 @@ impl Bookkeeping {
             self.tables.disown(&free);
             self.registry.disown(&free);
         }
+    }
+
+    /// Decides about a batch that arrived: of inserted rows, all are stored or none.
+    pub fn judge_new(
+        &mut self,
+        decoded: &Decoded,
+        received: Timestamp,
+        limits: &Limits,
+    ) -> Verdict {
+        self.registry.metrics().mark();
+        let verdict = self.judge(decoded, received, limits);
+        if let Verdict::Store(_, table) = &verdict
+            && decoded.origin.is_push()
+            && let Some(outcome) = unless_whole(table, decoded, received, self.settled)
+        {
+            // A table without rejected series is cached, and its series stay.
+            if !table.rejected.is_empty() {
+                self.registry.undo(table.places.iter());
+            }
+            return Verdict::Done(outcome);
+        }
+        verdict
     }
 
     /// Decides about a batch. Changes only the registry of its series.

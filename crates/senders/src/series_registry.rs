@@ -291,7 +291,7 @@ impl Registry {
     }
 
     /// Forgets the new metrics of a rejected table, and the series that only it and the registry hold.
-    pub fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
+    pub(crate) fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
         self.catalogue.undo();
         for info in places.filter_map(|place| place.series.as_ref()) {
             let Some((known, owner)) = self.get(&info.series) else { continue };
@@ -325,7 +325,7 @@ impl Registry {
     }
 
     /// The metrics, for a batch that may be rejected whole.
-    pub const fn metrics(&mut self) -> &mut Catalogue {
+    pub(crate) const fn metrics(&mut self) -> &mut Catalogue {
         &mut self.catalogue
     }
 
@@ -337,6 +337,11 @@ impl Registry {
     /// The meaning of every metric, ordered by name.
     pub fn catalogue(&self) -> Vec<Arc<Metric>> {
         self.catalogue.all()
+    }
+
+    /// A number that differs after every change of the catalogue.
+    pub const fn catalogue_version(&self) -> u64 {
+        self.catalogue.version()
     }
 
     /// The catalogue as the manifest stores it.

@@ -1,5 +1,6 @@
 //! The store's answers: samples by series and by time, last values, starts, origins, statistics.
 
+use crate::append::Outcome;
 use model::{Boot, DeviceId, Kind, Origin, Rollup, Series, Timestamp, Unit};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -250,6 +251,20 @@ pub struct Stats {
     pub gaps_forgotten: u64,
     /// What scans read from blocks since the start of this process.
     pub read: ReadCounts,
+}
+
+impl Stats {
+    /// Counts the outcome of a batch.
+    pub const fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Stored { .. } => self.batches_stored += 1,
+            Outcome::Duplicate => self.batches_duplicate += 1,
+            Outcome::RejectedPermanently(_) | Outcome::RejectedWhole { .. } => {
+                self.batches_rejected += 1;
+            }
+            Outcome::RejectedTemporarily(_) => self.batches_deferred += 1,
+        }
+    }
 }
 
 /// Amounts read from blocks.

@@ -65,6 +65,9 @@ pub enum DeferReason {
     /// The disk returned an error.
     #[error("the disk failed: {0}")]
     Failed(String),
+    /// The engine of the store does not answer.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
     /// Too many known origins.
     #[error("too many origins: {0}")]
     Origins(usize),

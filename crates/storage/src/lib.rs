@@ -23,4 +23,7 @@ pub use declared::{DeclaredMetrics, RunMetrics};
 pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;
 pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};
-pub use storage::{Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total};
+pub use storage::{
+    Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total,
+    without_sums_of_totals,
+};

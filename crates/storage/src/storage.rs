@@ -5,7 +5,7 @@ use crate::answer::{
 };
 use crate::append::{Incoming, Outcome};
 use crate::select::{Selector, SeriesCondition};
-use model::{DeviceId, Gap, Metric, Timestamp};
+use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -48,6 +48,14 @@ impl<T> Debug for Parts<T> {
 /// Whether a metric is a total. Queries use a total's growth and largest value, so its sum and integral are not stored.
 pub fn is_total(metric: &str) -> bool {
     metric.ends_with("_total")
+}
+
+/// Removes sum and integral from a total's window, whether it comes from a file or from samples.
+pub fn without_sums_of_totals(metric: &str, mut rollup: Rollup) -> Rollup {
+    if is_total(metric) {
+        (rollup.sum, rollup.integral) = (f64::NAN, f64::NAN);
+    }
+    rollup
 }
 
 /// Why a store cannot answer.

@@ -69,7 +69,9 @@ impl Store {
     /// It runs on the store's own thread, so it must be quick, or on the caller's if nothing could be queued.
     pub fn append(&self, batches: Vec<Incoming>, done: impl FnOnce(Vec<Outcome>) + Send + 'static) {
         let count = batches.len();
-        if let Err((done, closing)) = self.shared.enqueue(batches, Box::new(done)) {
+        let Settings { queue_batches_max, queue_bytes_max, .. } = self.shared.settings;
+        let limits = (queue_batches_max, queue_bytes_max);
+        if let Err((done, closing)) = self.shared.queue.add(batches, Box::new(done), limits) {
             let why = if closing { DeferReason::Closing } else { DeferReason::QueueFull };
             self.shared.counts().stats.batches_deferred += count as u64;
             done(vec![Outcome::RejectedTemporarily(why); count]);
@@ -92,7 +94,7 @@ impl Store {
     /// # Errors
     /// The block cannot be written; the samples stay in memory and in the log, and the store tries again.
     pub fn flush(&self) -> Result<(), FlushError> {
-        self.shared.flushing.wait(|| self.shared.wake()).map_err(FlushError)
+        self.shared.flushing.wait(|| self.shared.queue.wake()).map_err(FlushError)
     }
 
     /// Does all due maintenance of blocks now. The store does so by itself if

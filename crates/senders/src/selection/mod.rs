@@ -134,7 +134,7 @@ const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
 }
 
 /// The outcome of inserted rows that cannot all be stored: then none is.
-pub fn unless_whole(
+pub(crate) fn unless_whole(
     table: &Table,
     decoded: &Decoded,
     received: Timestamp,

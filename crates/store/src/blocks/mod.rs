@@ -25,7 +25,7 @@ pub(crate) use column_target::{Lane, RawValues};
 pub(crate) use index::Entry;
 pub(crate) use read::{Opened, RowCursor};
 pub(crate) use rollup_reader::RolledCursor;
-pub(crate) use rollup_writer::{Window, without_sums_of_totals};
+pub(crate) use rollup_writer::Window;
 
 use crate::files::disk::{Disk, ReadFile};
 use crate::files::errors::{BlockError, DiskError};

@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
 use senders::NO_START;
 use std::sync::Arc;
-use storage::is_total;
+use storage::{is_total, without_sums_of_totals};
 
 /// A window of a series: its start, and the rollup of its samples.
 pub(crate) type Window = (Timestamp, Rollup);
@@ -66,14 +66,6 @@ pub(super) struct Row {
     /// Smallest and largest value, sum, seconds, integral, and the amount counted before resets.
     pub(super) sparse: [Option<f64>; SPARSE],
     pub(super) resets: Option<i64>,
-}
-
-/// Removes sum and integral from a total's window, whether it comes from a file or from samples.
-pub(crate) fn without_sums_of_totals(metric: &str, mut rollup: Rollup) -> Rollup {
-    if is_total(metric) {
-        (rollup.sum, rollup.integral) = (f64::NAN, f64::NAN);
-    }
-    rollup
 }
 
 /// The row of a window, without what follows from other columns.

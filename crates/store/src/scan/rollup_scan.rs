@@ -5,7 +5,7 @@
 //! Consecutive parts are joined. Overlapping parts (a batch came late) are not: then the window is recomputed
 //! from its samples.
 
-use crate::blocks::{Block, BlockNote, Window, without_sums_of_totals};
+use crate::blocks::{Block, BlockNote, Window};
 use crate::files::errors::BlockError;
 use crate::scan::by_series::Scan;
 use crate::scan::merged_sources::Feeds;
@@ -16,7 +16,7 @@ use crate::state::view::View;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::fmt;
 use std::sync::Arc;
-use storage::{Meter, Selector, WINDOWS_US, Windows};
+use storage::{Meter, Selector, WINDOWS_US, Windows, without_sums_of_totals};
 
 /// Windows of a selection, series by series in the order of [`Series`]. It ends after an error.
 pub struct WindowScan {

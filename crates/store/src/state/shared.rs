@@ -7,16 +7,13 @@ use crate::state::flush_queue::FlushQueue;
 use crate::state::maintenance_queue::MaintenanceQueue;
 use crate::state::view::View;
 use model::Timestamp;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use senders::{Bookkeeping, Registry};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use senders::{BatchQueue, Bookkeeping, Registry};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use storage::{Clock, Incoming, Meter, Outcome, Stats};
-
-/// Called with one outcome for each batch.
-pub(crate) type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;
+use storage::{Clock, Meter, Stats};
 
 /// State that the store's threads and its callers share. Locks are taken in the order of the fields and held
 /// during no file operation.
@@ -24,8 +21,7 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    queue: Mutex<Queue>,
-    queued: Condvar,
+    pub(crate) queue: BatchQueue,
     pub(crate) flushing: FlushQueue,
     pub(crate) tending: MaintenanceQueue,
     books: Mutex<Bookkeeping>,
@@ -41,29 +37,6 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("dir", &self.dir).finish_non_exhaustive()
     }
-}
-
-/// Batches of one request.
-pub(crate) struct Request {
-    pub(crate) batches: Vec<Incoming>,
-    pub(crate) done: Done,
-    cost: usize,
-}
-
-#[derive(Default)]
-struct Queue {
-    requests: std::collections::VecDeque<Request>,
-    batches: usize,
-    bytes: usize,
-    closing: bool,
-    /// There may be work beside batches.
-    woken: bool,
-}
-
-/// Work for the log's writer.
-pub(crate) struct Work {
-    pub(crate) requests: Vec<Request>,
-    pub(crate) closing: bool,
 }
 
 /// Counters since the start of the process, and errors of the last tries.
@@ -89,8 +62,7 @@ impl Shared {
             dir,
             settings,
             clock,
-            queue: Mutex::default(),
-            queued: Condvar::new(),
+            queue: BatchQueue::default(),
             flushing: FlushQueue::default(),
             tending: MaintenanceQueue::default(),
             books: Mutex::new(books),
@@ -106,53 +78,9 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Queues batches. Returns `done` if the queue is full or the store is closing.
-    pub(crate) fn enqueue(&self, batches: Vec<Incoming>, done: Done) -> Result<(), (Done, bool)> {
-        let cost = batches.iter().map(cost).sum();
-        let mut queue = self.queue.lock();
-        let full = queue.bytes + cost > self.settings.queue_bytes_max && queue.bytes > 0
-            || queue.batches + batches.len() > self.settings.queue_batches_max && queue.batches > 0;
-        if full || queue.closing {
-            return Err((done, queue.closing));
-        }
-        queue.bytes += cost;
-        queue.batches += batches.len();
-        queue.requests.push_back(Request { batches, done, cost });
-        drop(queue);
-        self.queued.notify_one();
-        Ok(())
-    }
-
-    /// Waits for work, at most a second, and takes up to one commit's worth.
-    pub(crate) fn work(&self) -> Work {
-        const COMMIT_BYTES: usize = 32 << 20;
-        let mut queue = self.queue.lock();
-        let idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.closing && !queue.woken;
-        let second = std::time::Duration::from_secs(1);
-        self.queued.wait_while_for(&mut queue, idle, second);
-        let (mut requests, mut bytes) = (Vec::new(), 0);
-        while bytes < COMMIT_BYTES
-            && let Some(request) = queue.requests.pop_front()
-        {
-            bytes += request.cost;
-            queue.bytes -= request.cost;
-            queue.batches -= request.batches.len();
-            requests.push(request);
-        }
-        queue.woken = false;
-        Work { requests, closing: queue.closing && queue.requests.is_empty() }
-    }
-
-    /// Wakes the log's writer without a batch.
-    pub(crate) fn wake(&self) {
-        self.queue.lock().woken = true;
-        self.queued.notify_one();
-    }
-
     /// Stops accepting batches.
     pub(crate) fn close(&self) {
-        self.queue.lock().closing = true;
-        self.queued.notify_one();
+        self.queue.close();
         self.tending.close();
     }
 
@@ -191,16 +119,8 @@ impl Shared {
 
     /// The store's statistics.
     pub(crate) fn stats(&self) -> Stats {
-        let (queue_batches, queue_bytes) = {
-            let queue = self.queue.lock();
-            (queue.batches as u64, queue.bytes as u64)
-        };
-        let (series, metrics, gaps, gaps_forgotten) = {
-            let books = self.books();
-            let registry = &books.registry;
-            let (series, metrics) = (registry.series_count(), registry.metrics_count());
-            (series as u64, metrics as u64, books.gaps.count(), books.gaps.forgotten())
-        };
+        let (queue_batches, queue_bytes) = self.queue.sizes();
+        let (series, metrics, gaps, gaps_forgotten) = self.books().sizes();
         let (view, _) = self.view();
         let Counts { stats, log_error, flush_error, maintenance_error } = self.counts().clone();
         Stats {
@@ -219,8 +139,8 @@ impl Shared {
             rollup_bytes: view.rollups.iter().map(|file| file.note.bytes).sum(),
             settled: Some(view.settled).filter(|settled| settled.0 > i64::MIN),
             samples_removed: view.samples_removed,
-            queue_batches,
-            queue_bytes,
+            queue_batches: queue_batches as u64,
+            queue_bytes: queue_bytes as u64,
             log_bytes: self.log_sizes.bytes(),
             log_segments: self.log_sizes.segments(),
             last_failure: log_error.or(flush_error).or(maintenance_error),
@@ -234,11 +154,4 @@ impl Shared {
         let (view, _) = self.view();
         close_unused(view.blocks.iter().chain(&view.rollups));
     }
-}
-
-/// Approximate memory of a waiting batch, in bytes. Its decoded table is not counted separately: it is about
-/// eight times as large as in the compressed frame.
-const fn cost(incoming: &Incoming) -> usize {
-    let decoded = &incoming.decoded;
-    incoming.frame.len() * 9 + decoded.values.len() * 20 + decoded.ticks.len() * 16 + 256
 }

@@ -56,7 +56,7 @@ impl Flusher {
             self.trim(through);
             shared.log_sizes.forget(through);
             shared.flushing.done();
-            shared.wake();
+            shared.queue.wake();
             shared.tending.wake();
         }
     }

@@ -6,10 +6,10 @@ use crate::head::samples::Head;
 use crate::log::files::Log;
 use crate::log::record::{RecordKind, put_record};
 use crate::state::flush_queue::{Covered, Job};
-use crate::state::shared::{Request, Shared, Work};
+use crate::state::shared::Shared;
 use model::{Boot, Gap, Timestamp};
 use senders::json::GapJson;
-use senders::{OriginNumber, RejectedSeries, Table, Verdict, unless_whole};
+use senders::{OriginNumber, RejectedSeries, Request, Table, Verdict, Work};
 use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{DeferReason, Outcome};
@@ -55,7 +55,7 @@ impl LogWriter {
     /// Works until the store is closed and the queue is empty.
     pub(crate) fn run(mut self) {
         loop {
-            let Work { requests, closing } = self.shared.work();
+            let Work { requests, closing } = self.shared.queue.take();
             if !requests.is_empty() {
                 self.commit(requests);
             }
@@ -77,20 +77,8 @@ impl LogWriter {
                 dones.push((done, batches.len()));
                 for batch in batches {
                     let received = batch.received;
-                    books.registry.metrics().mark();
-                    let mut verdict =
-                        books.judge(&batch.decoded, received, &shared.settings.senders);
-                    if let Verdict::Store(_, table) = &verdict
-                        && batch.decoded.origin.is_push()
-                        && let Some(outcome) =
-                            unless_whole(table, &batch.decoded, received, books.settled)
-                    {
-                        // A table without rejected series is cached, and its series stay.
-                        if !table.rejected.is_empty() {
-                            books.registry.undo(table.places.iter());
-                        }
-                        verdict = Verdict::Done(outcome);
-                    }
+                    let senders = &shared.settings.senders;
+                    let verdict = books.judge_new(&batch.decoded, received, senders);
                     steps.push(self.step(verdict, batch.decoded, &batch.frame, received));
                 }
             }
@@ -207,7 +195,7 @@ impl LogWriter {
         let mut counts = shared.counts();
         counts.stats.samples_stored += stored;
         counts.stats.samples_rejected += rejected;
-        outcomes.iter().for_each(|outcome| count(&mut counts.stats, outcome));
+        outcomes.iter().for_each(|outcome| counts.stats.count(outcome));
         outcomes
     }
 
@@ -254,16 +242,5 @@ impl LogWriter {
         self.intake.turn_to(head);
         self.oldest = None;
         shared.flushing.hand(Job { head: full, covered, through });
-    }
-}
-
-fn count(stats: &mut storage::Stats, outcome: &Outcome) {
-    match outcome {
-        Outcome::Stored { .. } => stats.batches_stored += 1,
-        Outcome::Duplicate => stats.batches_duplicate += 1,
-        Outcome::RejectedPermanently(_) | Outcome::RejectedWhole { .. } => {
-            stats.batches_rejected += 1;
-        }
-        Outcome::RejectedTemporarily(_) => stats.batches_deferred += 1,
     }
 }

@@ -66,6 +66,8 @@ pub struct Catalogue {
     undeclared: usize,
     /// Number of metrics that a sender of a higher rank took over.
     takeovers: u64,
+    /// Changes with every change.
+    version: u64,
     /// Undeclared metrics added since [`Self::mark`].
     added: Vec<Box<str>>,
 }
@@ -116,6 +118,7 @@ impl Catalogue {
             if is_first && !metric.help.is_empty() && known.metric.help != metric.help {
                 let help = metric.help.clone();
                 known.metric = Arc::new(Metric { help, ..Metric::clone(&known.metric) });
+                self.version += 1;
             }
             return Ok(());
         }
@@ -157,7 +160,7 @@ impl Catalogue {
     }
 
     /// Begins a batch that may be rejected whole.
-    pub fn mark(&mut self) {
+    pub(crate) fn mark(&mut self) {
         self.added.clear();
     }
 
@@ -170,6 +173,7 @@ impl Catalogue {
 
     fn remove(&mut self, name: &str) {
         let Some(known) = self.metrics.remove(name) else { return };
+        self.version += 1;
         self.undeclared = self.undeclared.saturating_sub(1);
         for quota in quotas_of(&known.by) {
             if let Some(count) = self.by_origin.get_mut(quota) {
@@ -214,9 +218,15 @@ impl Catalogue {
         self.takeovers
     }
 
+    /// A number that differs after every change.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
     fn keep(&mut self, metric: &Metric, by: &str) {
         let rank = Origin::new(by).map_or(Rank::Declared, |origin| rank_of(&origin, metric));
         let known = CatalogueEntry { metric: Arc::new(metric.clone()), by: by.into(), rank };
+        self.version += 1;
         self.metrics.insert(Arc::from(&*metric.name), known);
     }
 

@@ -1,0 +1,23 @@
+//! The store on PostgreSQL: samples are rows of `metrics` and of the schema `jobmeter`.
+//!
+//! One transaction stores many batches: their samples by a binary COPY, and the records of their senders. A batch is
+//! acknowledged after its commit. Readers select series in memory, then read their samples by a portal of one
+//! transaction, so each query sees one state of the database.
+//!
+//! - `connection`: a connection, and the errors of all. `schema`: the tables. `copy`: rows in the binary format of COPY.
+//! - `series_book`: the known series with their newest sample and counter starts.
+//! - `records`: what is known of senders, in tables. `writer`: the thread that stores batches.
+//! - `session`: one read transaction. `snapshot`: a view of the store. `store`: all of it.
+
+mod connection;
+mod copy;
+mod records;
+mod schema;
+mod series_book;
+mod session;
+mod snapshot;
+mod store;
+mod writer;
+
+pub use connection::DatabaseError;
+pub use store::{PostgresStore, Settings};

@@ -1,0 +1,85 @@
+//! The tables of the store.
+
+use crate::connection::DatabaseError;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+/// Taken for the time that a server uses the database.
+const LOCK: i64 = 0x6a6f_626d_6574_6572;
+/// The database notices within this time that the connection of an ended server is closed.
+const LOCK_TRIES: u32 = 50;
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// `metrics` has the five columns of Kwollect; all else is in the schema `jobmeter`.
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS metrics (
+    timestamp timestamptz NOT NULL DEFAULT now(),
+    device_id text NOT NULL,
+    metric_id text NOT NULL,
+    value double precision DEFAULT 'NaN',
+    labels jsonb DEFAULT '{}'
+);
+CREATE INDEX IF NOT EXISTS metrics_device_idx ON metrics (device_id, timestamp DESC);
+CREATE INDEX IF NOT EXISTS metrics_timestamp_idx ON metrics (timestamp DESC);
+CREATE INDEX IF NOT EXISTS metrics_alias_idx ON metrics ((labels->>'_device_alias'), timestamp DESC)
+    WHERE labels ? '_device_alias';
+CREATE SCHEMA IF NOT EXISTS jobmeter;
+CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
+    timestamp timestamptz NOT NULL,
+    device_id text NOT NULL,
+    metric_id text NOT NULL,
+    value double precision NOT NULL,
+    labels jsonb NOT NULL,
+    cluster text NOT NULL,
+    job_id bigint NOT NULL
+);
+CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (device_id, timestamp DESC);
+CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
+CREATE TABLE IF NOT EXISTS jobmeter.series (
+    id bigint PRIMARY KEY,
+    device_id text NOT NULL,
+    metric_id text NOT NULL,
+    labels jsonb NOT NULL,
+    cluster text,
+    job_id bigint,
+    divisor bigint NOT NULL,
+    first_us bigint NOT NULL,
+    last_us bigint NOT NULL,
+    last_value double precision NOT NULL,
+    received_us bigint NOT NULL,
+    samples bigint NOT NULL
+);
+CREATE TABLE IF NOT EXISTS jobmeter.starts (
+    series_id bigint NOT NULL,
+    at_us bigint NOT NULL,
+    start_us bigint,
+    PRIMARY KEY (series_id, at_us)
+);
+CREATE TABLE IF NOT EXISTS jobmeter.origins (name text PRIMARY KEY, state text NOT NULL);
+CREATE TABLE IF NOT EXISTS jobmeter.gaps (
+    id bigint PRIMARY KEY,
+    gap text NOT NULL,
+    is_late boolean NOT NULL
+);
+CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
+";
+
+/// Takes the lock, and creates what is missing.
+pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
+    let mut tries = LOCK_TRIES;
+    while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get(0)? {
+        tries -= 1;
+        if tries == 0 {
+            return Err(DatabaseError::Locked);
+        }
+        tokio::time::sleep(LOCK_WAIT).await;
+    }
+    client.batch_execute("SET client_min_messages = warning").await?;
+    Ok(client.batch_execute(TABLES).await?)
+}
+
+/// Whether an acknowledged batch may be lost in a crash of the database.
+pub(crate) async fn may_lose_commits(client: &Client) -> Result<bool, DatabaseError> {
+    let row = client.query_one("SELECT current_setting('synchronous_commit') = 'off'", &[]).await?;
+    Ok(row.try_get(0)?)
+}

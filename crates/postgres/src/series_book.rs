@@ -1,0 +1,303 @@
+//! Every stored series, with its newest sample and its counter starts. It is in memory: a query selects its series here.
+
+use crate::connection::DatabaseError;
+use crate::copy::Micros;
+use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use storage::Selector;
+use tokio_postgres::{Client, Row};
+
+/// The samples since the last checkpoint are newer by the clocks of their senders, which may be behind by this much.
+const CATCH_UP_US: i64 = 600 * Timestamp::SECOND;
+const NEWEST: &str = "SELECT DISTINCT ON (device_id, metric_id, labels, cluster, job_id) \
+    device_id, metric_id, labels::text, cluster, job_id, timestamp, value FROM ( \
+        SELECT timestamp, device_id, metric_id, labels, value, NULL AS cluster, NULL::bigint AS job_id, \
+            tableoid AS part, ctid AS place FROM metrics WHERE timestamp >= $1 \
+        UNION ALL SELECT timestamp, device_id, metric_id, labels, value, cluster, job_id, tableoid, ctid \
+            FROM jobmeter.job_metrics WHERE timestamp >= $1) AS stored \
+    ORDER BY device_id, metric_id, labels, cluster, job_id, timestamp DESC, part DESC, place DESC";
+
+/// A stored series.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredSeries {
+    pub(crate) id: i64,
+    pub(crate) divisor: u32,
+    /// First and last instant, in microseconds since 1970.
+    pub(crate) first_us: i64,
+    pub(crate) last_us: i64,
+    /// The value at the last instant.
+    pub(crate) last_value: f64,
+    /// Receipt of its newest batch.
+    pub(crate) received: Timestamp,
+    pub(crate) samples: u64,
+    /// The counter's start from an instant on, until the next one. A series without starts has none here.
+    pub(crate) starts: BTreeMap<i64, Option<i64>>,
+}
+
+impl StoredSeries {
+    /// The start of a sample.
+    pub(crate) fn start_at(&self, at_us: i64) -> Option<Timestamp> {
+        let (_, start) = self.starts.range(..=at_us).next_back()?;
+        start.map(Timestamp)
+    }
+
+    /// An instant that no sample is later than. The newest samples before the store was opened are known as far as their
+    /// checkpoint and their senders' clocks permit: they do not bound a series that was received within a day of it.
+    pub(crate) fn last_bound(&self, opened: Timestamp) -> i64 {
+        let day = 24 * 3600 * Timestamp::SECOND;
+        if self.received < opened && opened.since(self.received) < day {
+            i64::MAX
+        } else {
+            self.last_us
+        }
+    }
+
+    /// An estimate of the samples between two instants, as if they were spread evenly; at least one if any may be there.
+    pub(crate) fn rows_between(&self, from: i64, to: i64) -> u64 {
+        if self.first_us > to || self.last_us < from {
+            return 0;
+        }
+        let whole = i128::from(self.last_us) - i128::from(self.first_us) + 1;
+        let part = i128::from(to.min(self.last_us)) - i128::from(from.max(self.first_us)) + 1;
+        let share = i128::from(self.samples) * part / whole.max(1);
+        u64::try_from(share).unwrap_or(self.samples).clamp(1, self.samples.max(1))
+    }
+
+    /// Records samples of one start between two instants, both inclusive.
+    fn started(&mut self, (from, to): (i64, i64), start: Option<i64>, change: &mut BookChange) {
+        if self.starts.is_empty() && start.is_none() {
+            return;
+        }
+        // Samples after these keep their start.
+        let after = self.start_at(to).map(|start| start.0);
+        let is_last = to >= self.last_us;
+        let within: Vec<i64> = self.starts.range(from..=to).map(|(at, _)| *at).collect();
+        for at in within {
+            self.starts.remove(&at);
+            change.starts_removed.push((self.id, at));
+        }
+        if self.start_at(from).map(|start| start.0) != start || self.starts.is_empty() {
+            self.starts.insert(from, start);
+            change.starts.push((self.id, from, start));
+        }
+        if !is_last && after != start && !self.starts.contains_key(&(to + 1)) {
+            self.starts.insert(to + 1, after);
+            change.starts.push((self.id, to + 1, after));
+        }
+    }
+}
+
+/// The samples of one series in a commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) divisor: u32,
+    pub(crate) start: Option<i64>,
+    pub(crate) received: Timestamp,
+    /// First and last instant.
+    pub(crate) span: (i64, i64),
+    /// The value at the last instant.
+    pub(crate) last_value: f64,
+    pub(crate) samples: u64,
+}
+
+/// All stored series.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeriesBook {
+    of: BTreeMap<DeviceId, BTreeMap<Series, StoredSeries>>,
+    next_id: i64,
+    /// Series with changes that the database does not have.
+    dirty: BTreeSet<Series>,
+}
+
+/// What a commit changed.
+#[derive(Debug, Default)]
+pub(crate) struct BookChange {
+    /// Series that are new, or begin earlier.
+    pub(crate) series: Vec<Series>,
+    /// ID of a series, instant.
+    pub(crate) starts_removed: Vec<(i64, i64)>,
+    /// ID of a series, instant, start.
+    pub(crate) starts: Vec<(i64, i64, Option<i64>)>,
+}
+
+impl SeriesBook {
+    /// Records samples.
+    pub(crate) fn add(&mut self, series: &Series, arrived: &Arrived, change: &mut BookChange) {
+        let Arrived { divisor, start, received, span, last_value, samples } = *arrived;
+        let of = self.of.entry(series.device.clone()).or_default();
+        if !of.contains_key(series) {
+            let new = StoredSeries {
+                id: self.next_id,
+                divisor,
+                first_us: span.0,
+                last_us: i64::MIN,
+                last_value,
+                received,
+                samples: 0,
+                starts: BTreeMap::new(),
+            };
+            self.next_id += 1;
+            of.insert(series.clone(), new);
+            change.series.push(series.clone());
+        }
+        let Some(stored) = of.get_mut(series) else { return };
+        stored.started(span, start, change);
+        if span.0 < stored.first_us {
+            stored.first_us = span.0;
+            change.series.push(series.clone());
+        }
+        if span.1 >= stored.last_us {
+            (stored.last_us, stored.last_value) = (span.1, last_value);
+        }
+        stored.divisor = divisor;
+        stored.received = stored.received.max(received);
+        stored.samples += samples;
+        self.dirty.insert(series.clone());
+    }
+
+    /// The series of a selection, in order.
+    pub(crate) fn select<'a>(
+        &'a self,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = (&'a Series, &'a StoredSeries)> {
+        let devices: Box<dyn Iterator<Item = _>> = match &selector.devices {
+            Some(devices) => Box::new(devices.iter().filter_map(|device| self.of.get(device))),
+            None => Box::new(self.of.values()),
+        };
+        devices.flatten().filter(|(series, _)| selector.matches(series))
+    }
+
+    /// First and last instant of all samples.
+    pub(crate) fn extent(&self) -> Option<(i64, i64)> {
+        let all = self.of.values().flat_map(BTreeMap::values);
+        all.map(|one| (one.first_us, one.last_us)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// The changed series, and forgets that they are.
+    pub(crate) fn take_dirty(&mut self) -> BTreeSet<Series> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    pub(crate) fn get(&self, series: &Series) -> Option<&StoredSeries> {
+        self.of.get(&series.device)?.get(series)
+    }
+
+    /// Reads the tables. The newest samples since the last checkpoint come from the samples.
+    pub(crate) async fn open(client: &Client) -> Result<Self, DatabaseError> {
+        let mut book = Self::load(client).await?;
+        let newest = book.of.values().flat_map(BTreeMap::values).map(|one| one.received.0).max();
+        let since = Micros(newest.unwrap_or(0).saturating_sub(CATCH_UP_US));
+        for row in client.query(NEWEST, &[&since]).await? {
+            let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
+            book.correct(&series_of(&row, 0)?, last);
+        }
+        Ok(book)
+    }
+
+    async fn load(client: &Client) -> Result<Self, DatabaseError> {
+        let mut book = Self::default();
+        let mut ids: BTreeMap<i64, Series> = BTreeMap::new();
+        let text = "SELECT id, device_id, metric_id, labels::text, cluster, job_id, divisor, first_us, \
+                    last_us, last_value, received_us, samples FROM jobmeter.series";
+        for row in client.query(text, &[]).await? {
+            let (series, stored) = stored(&row)?;
+            book.next_id = book.next_id.max(stored.id + 1);
+            ids.insert(stored.id, series.clone());
+            book.of.entry(series.device.clone()).or_default().insert(series, stored);
+        }
+        for row in
+            client.query("SELECT series_id, at_us, start_us FROM jobmeter.starts", &[]).await?
+        {
+            let (id, at, start): (i64, i64, Option<i64>) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let stored =
+                ids.get(&id).and_then(|series| book.of.get_mut(&series.device)?.get_mut(series));
+            if let Some(stored) = stored {
+                stored.starts.insert(at, start);
+            }
+        }
+        Ok(book)
+    }
+
+    /// Corrects a series by its newest stored sample.
+    fn correct(&mut self, series: &Series, last: (i64, f64)) {
+        let found = self.of.get_mut(&series.device).and_then(|of| of.get_mut(series));
+        if let Some(stored) = found.filter(|stored| last.0 >= stored.last_us) {
+            (stored.last_us, stored.last_value) = last;
+        }
+    }
+}
+
+/// The identity of a series in a row, from a column on: device, metric, labels, cluster, job.
+pub(crate) fn series_of(row: &Row, first: usize) -> Result<Series, DatabaseError> {
+    let damaged = |why: String| DatabaseError::Damaged { table: "jobmeter.series", why };
+    let (device, metric): (&str, &str) = (row.try_get(first)?, row.try_get(first + 1)?);
+    let labels: &str = row.try_get(first + 2)?;
+    let job: (Option<&str>, Option<i64>) = (row.try_get(first + 3)?, row.try_get(first + 4)?);
+    let job = match job {
+        (Some(cluster), Some(id)) => Some(JobKey {
+            cluster: ClusterId::new(cluster).map_err(|error| damaged(error.to_string()))?,
+            id: JobId::new(id).ok_or_else(|| damaged(format!("job ID {id}")))?,
+        }),
+        _ => None,
+    };
+    Ok(Series {
+        device: DeviceId::new(device).map_err(|error| damaged(error.to_string()))?,
+        metric: metric.into(),
+        job,
+        labels: Labels::from_canonical(labels).map_err(|error| damaged(error.to_string()))?,
+    })
+}
+
+fn stored(row: &Row) -> Result<(Series, StoredSeries), DatabaseError> {
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    let stored = StoredSeries {
+        id: row.try_get(0)?,
+        divisor: u32::try_from(row.try_get::<_, i64>(6)?).unwrap_or(1),
+        first_us: row.try_get(7)?,
+        last_us: row.try_get(8)?,
+        last_value: row.try_get(9)?,
+        received: Timestamp(row.try_get(10)?),
+        samples: count(row.try_get(11)?),
+        starts: BTreeMap::new(),
+    };
+    Ok((series_of(row, 1)?, stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series_with(runs: &[(i64, i64, Option<i64>)]) -> StoredSeries {
+        let mut stored = StoredSeries {
+            id: 0,
+            divisor: 1,
+            first_us: 0,
+            last_us: i64::MIN,
+            last_value: 0.0,
+            received: Timestamp(0),
+            samples: 0,
+            starts: BTreeMap::new(),
+        };
+        for (from, to, start) in runs {
+            stored.started((*from, *to), *start, &mut BookChange::default());
+            stored.last_us = stored.last_us.max(*to);
+        }
+        stored
+    }
+
+    #[test]
+    fn a_late_batch_changes_the_starts_of_its_own_samples_alone() {
+        let stored = series_with(&[(10, 20, Some(1)), (30, 40, Some(2)), (12, 15, Some(7))]);
+        let starts = [9, 10, 12, 15, 16, 20, 29, 30, 99].map(|at| stored.start_at(at).map(|s| s.0));
+        let want = [None, Some(1), Some(7), Some(7), Some(1), Some(1), Some(1), Some(2), Some(2)];
+        assert_eq!(starts, want);
+    }
+
+    #[test]
+    fn gauges_have_no_starts() {
+        assert!(series_with(&[(10, 20, None), (30, 40, None)]).starts.is_empty());
+        let mixed = series_with(&[(10, 20, None), (30, 40, Some(5)), (50, 60, None)]);
+        assert_eq!([10, 30, 55].map(|at| mixed.start_at(at).map(|s| s.0)), [None, Some(5), None]);
+    }
+}
