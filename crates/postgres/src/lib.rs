@@ -7,16 +7,20 @@
 //! - `connection`: a connection, and the errors of all. `schema`: the tables. `copy`: rows in the binary format of COPY.
 //! - `series_book`: the known series with their newest sample and counter starts.
 //! - `records`: what is known of senders, in tables. `writer`: the thread that stores batches.
-//! - `session`: one read transaction. `snapshot`: a view of the store. `store`: all of it.
+//! - `rollup_rows`: windows as rows. `maintenance`: settles time, and deletes what is too old.
+//! - `session`: one read transaction. `snapshot`: a view of the store. `window_scan`: its windows. `store`: all of it.
 
 mod connection;
 mod copy;
+mod maintenance;
 mod records;
+mod rollup_rows;
 mod schema;
 mod series_book;
 mod session;
 mod snapshot;
 mod store;
+mod window_scan;
 mod writer;
 
 pub use connection::DatabaseError;

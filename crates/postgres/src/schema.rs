@@ -1,6 +1,7 @@
 //! The tables of the store.
 
 use crate::connection::DatabaseError;
+use model::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -61,6 +62,32 @@ CREATE TABLE IF NOT EXISTS jobmeter.gaps (
     gap text NOT NULL,
     is_late boolean NOT NULL
 );
+CREATE TABLE IF NOT EXISTS jobmeter.rollups (
+    window_us bigint NOT NULL,
+    series_id bigint NOT NULL,
+    at_us bigint NOT NULL,
+    samples bigint NOT NULL,
+    sum double precision NOT NULL,
+    min double precision NOT NULL,
+    max double precision NOT NULL,
+    first_us bigint NOT NULL,
+    first_value double precision NOT NULL,
+    first_start_us bigint,
+    last_us bigint NOT NULL,
+    last_value double precision NOT NULL,
+    last_start_us bigint,
+    seconds double precision NOT NULL,
+    integral double precision NOT NULL,
+    resets bigint NOT NULL,
+    before_resets double precision NOT NULL,
+    PRIMARY KEY (window_us, series_id, at_us)
+);
+CREATE TABLE IF NOT EXISTS jobmeter.state (
+    is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+    settled_us bigint,
+    samples_removed bigint NOT NULL DEFAULT 0
+);
+INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 ";
 
@@ -76,6 +103,14 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     }
     client.batch_execute("SET client_min_messages = warning").await?;
     Ok(client.batch_execute(TABLES).await?)
+}
+
+/// The settled time, and the number of deleted samples.
+pub(crate) async fn state(client: &Client) -> Result<(Option<Timestamp>, u64), DatabaseError> {
+    let text = "SELECT settled_us, samples_removed FROM jobmeter.state";
+    let row = client.query_one(text, &[]).await?;
+    let (settled, removed): (Option<i64>, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok((settled.map(Timestamp), u64::try_from(removed).unwrap_or(0)))
 }
 
 /// Whether an acknowledged batch may be lost in a crash of the database.

@@ -1,38 +1,37 @@
 //! One read transaction: a connection of its own, with a portal for each scan. All portals see the same state.
 
 use crate::connection::{DatabaseError, connect};
-use crate::copy::Micros;
-use futures::StreamExt;
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_postgres::{Config, Portal};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, Portal, Row};
 
-/// Samples that one request reads at most.
+/// Rows that one request reads at most.
 const ROWS: i32 = 16 << 10;
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 
-/// The series of a scan, column by column: place, device, metric, labels, cluster, job.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
-    pub(crate) places: Vec<i32>,
-    pub(crate) devices: Vec<String>,
-    pub(crate) metrics: Vec<String>,
-    pub(crate) labels: Vec<String>,
-    pub(crate) clusters: Vec<Option<String>>,
-    pub(crate) jobs: Vec<Option<i64>>,
+/// A statement with its values.
+pub(crate) struct Query {
+    pub(crate) statement: &'static str,
+    pub(crate) values: Vec<Box<dyn ToSql + Sync + Send>>,
 }
 
-/// Samples as read: the place of the series, the instant, the value.
-pub(crate) type ReadRows = Vec<(i32, i64, f64)>;
-type Answer = std::sync::mpsc::SyncSender<Result<ReadRows, DatabaseError>>;
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Query")
+    }
+}
+
+type Answer = std::sync::mpsc::SyncSender<Result<Vec<Row>, DatabaseError>>;
 
 enum Request {
     /// Opens the portal of a number, and reads from it.
-    Open(u64, Box<Wanted>, (i64, i64), Answer),
+    Open(u64, Query, Answer),
     /// Reads on.
     Next(u64, Answer),
     /// Forgets it.
@@ -43,33 +42,16 @@ enum Request {
 #[derive(Debug)]
 pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
-    next: std::sync::atomic::AtomicU64,
+    next: AtomicU64,
 }
 
-/// The samples of one scan, ordered by place and time.
+/// The rows of one query, part by part.
 #[derive(Debug)]
 pub(crate) struct RowScan {
     session: Arc<Session>,
     number: u64,
-    opening: Option<(Box<Wanted>, (i64, i64))>,
+    opening: Option<Query>,
 }
-
-/// One branch reads samples of nodes, the other samples of jobs. Rows of one instant come in the order of their storage.
-const SCAN: &str = "
-WITH wanted AS (SELECT place, device, metric, labels::jsonb AS labels, cluster, job FROM unnest(
-    $1::int4[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[])
-    AS wanted (place, device, metric, labels, cluster, job))
-SELECT place, timestamp, value FROM (
-    SELECT place, timestamp, coalesce(value, 'NaN') AS value, m.tableoid AS part, m.ctid AS at
-    FROM metrics AS m JOIN wanted ON job IS NULL AND device = m.device_id AND metric = m.metric_id
-        AND wanted.labels = m.labels
-    WHERE m.device_id = ANY ($2) AND m.metric_id = ANY ($3) AND timestamp BETWEEN $7 AND $8
-    UNION ALL
-    SELECT place, timestamp, value, m.tableoid, m.ctid
-    FROM jobmeter.job_metrics AS m JOIN wanted ON job = m.job_id AND wanted.cluster = m.cluster
-        AND device = m.device_id AND metric = m.metric_id AND wanted.labels = m.labels
-    WHERE m.device_id = ANY ($2) AND m.job_id = ANY ($6) AND timestamp BETWEEN $7 AND $8) AS rows
-ORDER BY place, timestamp, part, at";
 
 impl Session {
     /// A session that has not begun.
@@ -80,19 +62,19 @@ impl Session {
         Arc::new(Self { requests, next: 0.into() })
     }
 
-    /// The samples of series between two instants, both inclusive.
-    pub(crate) fn scan(self: &Arc<Self>, wanted: Wanted, span: (i64, i64)) -> RowScan {
-        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        RowScan { session: Arc::clone(self), number, opening: Some((Box::new(wanted), span)) }
+    /// The rows of a query.
+    pub(crate) fn query(self: &Arc<Self>, query: Query) -> RowScan {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        RowScan { session: Arc::clone(self), number, opening: Some(query) }
     }
 }
 
 impl RowScan {
-    /// The next samples; none at the end.
-    pub(crate) fn read(&mut self) -> Result<ReadRows, DatabaseError> {
+    /// The next rows; none at the end.
+    pub(crate) fn read(&mut self) -> Result<Vec<Row>, DatabaseError> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let request = match self.opening.take() {
-            Some((wanted, span)) => Request::Open(self.number, wanted, span, answer),
+            Some(query) => Request::Open(self.number, query, answer),
             None => Request::Next(self.number, answer),
         };
         let ended = || DatabaseError::Unreachable("its connection ended".to_owned());
@@ -130,14 +112,12 @@ async fn serve(mut requests: mpsc::Receiver<Request>, config: &Config, free: Arc
     let mut request = Some(first);
     while let Some(one) = request {
         match one {
-            Request::Open(number, wanted, span, answer) => {
+            Request::Open(number, Query { statement, values }, answer) => {
                 let result = async {
-                    let scan = transaction.prepare(SCAN).await?;
-                    let Wanted { places, devices, metrics, labels, clusters, jobs } = &*wanted;
-                    let (from, to) = (Micros(span.0), Micros(span.1));
-                    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-                        [places, devices, metrics, labels, clusters, jobs, &from, &to];
-                    let portal = transaction.bind(&scan, &values).await?;
+                    let statement = transaction.prepare(statement).await?;
+                    let values: Vec<&(dyn ToSql + Sync)> =
+                        values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+                    let portal = transaction.bind(&statement, &values).await?;
                     let rows = read(&transaction, &portal).await?;
                     Ok((portal, rows))
                 };
@@ -171,7 +151,7 @@ async fn open(
 
 fn reject(request: Request, error: DatabaseError) {
     match request {
-        Request::Open(_, _, _, answer) | Request::Next(_, answer) => drop(answer.send(Err(error))),
+        Request::Open(_, _, answer) | Request::Next(_, answer) => drop(answer.send(Err(error))),
         Request::Close(_) => {}
     }
 }
@@ -179,12 +159,6 @@ fn reject(request: Request, error: DatabaseError) {
 async fn read(
     transaction: &tokio_postgres::Transaction<'_>,
     portal: &Portal,
-) -> Result<ReadRows, DatabaseError> {
-    let mut rows = pin!(transaction.query_portal_raw(portal, ROWS).await?);
-    let mut read = Vec::new();
-    while let Some(row) = rows.next().await {
-        let row = row?;
-        read.push((row.try_get(0)?, row.try_get::<_, Micros>(1)?.0, row.try_get(2)?));
-    }
-    Ok(read)
+) -> Result<Vec<Row>, DatabaseError> {
+    Ok(transaction.query_portal(portal, ROWS).await?)
 }

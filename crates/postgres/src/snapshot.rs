@@ -1,17 +1,39 @@
 //! A view of the store.
 
-use crate::session::{RowScan, Session, Wanted};
+use crate::connection::DatabaseError;
+use crate::copy::Micros;
+use crate::session::{Query, RowScan, Session};
 use crate::store::Shared;
-use model::{Kind, Point, RollupWindows, Series, Timestamp};
+use crate::window_scan::WindowScan;
+use model::{Kind, Series, Timestamp};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use storage::{
     ByTime, Chunk, CounterStart, LastValue, Parts, Selector, SeriesCondition, SeriesFilter,
-    SeriesInfo, StorageError, TimeSlice, Windows, without_sums_of_totals,
+    SeriesInfo, StorageError, TimeSlice, Windows,
 };
+use tokio_postgres::Row;
 
 /// Series that one statement reads.
-const SERIES_MAX: usize = 1000;
+pub(crate) const SERIES_MAX: usize = 1000;
+
+/// One branch reads samples of nodes, the other samples of jobs. Rows of one instant come in the order of their storage.
+const SAMPLES: &str = "
+WITH wanted AS (SELECT place, device, metric, labels::jsonb AS labels, cluster, job FROM unnest(
+    $1::int4[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[])
+    AS wanted (place, device, metric, labels, cluster, job))
+SELECT place, timestamp, value FROM (
+    SELECT place, timestamp, coalesce(value, 'NaN') AS value, m.tableoid AS part, m.ctid AS at
+    FROM metrics AS m JOIN wanted ON job IS NULL AND device = m.device_id AND metric = m.metric_id
+        AND wanted.labels = m.labels
+    WHERE m.device_id = ANY ($2) AND m.metric_id = ANY ($3) AND timestamp BETWEEN $7 AND $8
+    UNION ALL
+    SELECT place, timestamp, value, m.tableoid, m.ctid
+    FROM jobmeter.job_metrics AS m JOIN wanted ON job = m.job_id AND wanted.cluster = m.cluster
+        AND device = m.device_id AND metric = m.metric_id AND wanted.labels = m.labels
+    WHERE m.device_id = ANY ($2) AND m.job_id = ANY ($6) AND timestamp BETWEEN $7 AND $8) AS rows
+ORDER BY place, timestamp, part, at";
+const SETTLED: &str = "SELECT settled_us FROM jobmeter.state";
 
 /// A view of the store. Its scans read one state of the database.
 #[derive(Clone, Debug)]
@@ -23,14 +45,15 @@ pub(crate) struct View {
 
 /// A series to read.
 #[derive(Clone, Debug)]
-struct Target {
-    info: Arc<SeriesInfo>,
+pub(crate) struct Target {
+    pub(crate) id: i64,
+    pub(crate) info: Arc<SeriesInfo>,
     /// The starts of its counter: from an instant on.
     starts: Vec<(i64, Option<i64>)>,
 }
 
 /// Chunks of a selection, series by series.
-struct ChunkScan {
+pub(crate) struct ChunkScan {
     session: Arc<Session>,
     span: (i64, i64),
     /// Series of later statements.
@@ -48,9 +71,9 @@ impl View {
     }
 
     /// The series of a selection that may have samples within an interval.
-    fn targets(&self, selector: &Selector, (from, to): (i64, i64)) -> Vec<Target> {
+    pub(crate) fn targets(&self, selector: &Selector, (from, to): (i64, i64)) -> Vec<Target> {
         let opened = self.shared.opened;
-        let found: Vec<(Series, u32, Vec<_>)> = {
+        let found: Vec<(i64, Series, u32, Vec<_>)> = {
             let book = self.shared.series();
             let touching = book.select(selector).filter(|(series, stored)| {
                 let end = stored.last_bound(opened);
@@ -61,19 +84,32 @@ impl View {
             });
             let target = touching.map(|(series, stored)| {
                 let starts = stored.starts.iter().map(|(at, start)| (*at, *start)).collect();
-                (series.clone(), stored.divisor, starts)
+                (stored.id, series.clone(), stored.divisor, starts)
             });
             target.collect()
         };
         let books = self.shared.books();
-        let target = found.into_iter().map(|(series, divisor, starts)| Target {
+        let target = found.into_iter().map(|(id, series, divisor, starts)| Target {
+            id,
             info: books.registry.series_info(series, divisor),
             starts,
         });
         target.collect()
     }
 
-    fn chunks(&self, selector: &Selector, span: (i64, i64)) -> ChunkScan {
+    /// The rows of a statement.
+    pub(crate) fn query(&self, query: Query) -> RowScan {
+        self.session.query(query)
+    }
+
+    /// Windows before this time come from rollups. It belongs to the state that the queries of this view see.
+    pub(crate) fn settled(&self) -> Result<Option<Timestamp>, StorageError> {
+        let rows = self.query(Query { statement: SETTLED, values: Vec::new() }).read()?;
+        let settled = rows.first().map(|row| row.try_get::<_, Option<i64>>(0)).transpose();
+        Ok(settled.map_err(failed)?.flatten().map(Timestamp))
+    }
+
+    pub(crate) fn chunks(&self, selector: &Selector, span: (i64, i64)) -> ChunkScan {
         let rest = self.targets(selector, span).into();
         let session = Arc::clone(&self.session);
         ChunkScan { session, span, rest, targets: Vec::new(), scan: None, ready: VecDeque::new() }
@@ -98,6 +134,10 @@ impl ChunkScan {
                 self.scan = None;
                 continue;
             }
+            let sample =
+                |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, Micros>(1)?.0, row.try_get(2)?));
+            let rows: Vec<(i32, i64, f64)> =
+                rows.iter().map(sample).collect::<Result<_, _>>().map_err(failed)?;
             for of_one in rows.chunk_by(|a, b| a.0 == b.0) {
                 let place = of_one.first().and_then(|(place, ..)| usize::try_from(*place).ok());
                 let target = place.and_then(|place| self.targets.get(place));
@@ -108,17 +148,29 @@ impl ChunkScan {
 
     fn begin(&mut self) {
         self.targets = self.rest.drain(..self.rest.len().min(SERIES_MAX)).collect();
-        let mut wanted = Wanted::default();
-        for (target, place) in self.targets.iter().zip(0..) {
-            let Series { device, metric, job, labels } = &target.info.series;
-            wanted.places.push(place);
-            wanted.devices.push(device.to_string());
-            wanted.metrics.push(metric.to_string());
-            wanted.labels.push(labels.as_str().to_owned());
-            wanted.clusters.push(job.as_ref().map(|job| job.cluster.to_string()));
-            wanted.jobs.push(job.as_ref().map(|job| job.id.get()));
-        }
-        self.scan = Some(self.session.scan(wanted, self.span));
+        let series = || self.targets.iter().map(|target| &target.info.series);
+        let places: Vec<i32> = (0..).take(self.targets.len()).collect();
+        let devices: Vec<String> = series().map(|one| one.device.to_string()).collect();
+        let metrics: Vec<String> = series().map(|one| one.metric.to_string()).collect();
+        let labels: Vec<String> = series().map(|one| one.labels.as_str().to_owned()).collect();
+        let cluster = |one: &Series| one.job.as_ref().map(|job| job.cluster.to_string());
+        let clusters: Vec<Option<String>> = series().map(cluster).collect();
+        let job = |one: &Series| one.job.as_ref().map(|job| job.id.get());
+        let jobs: Vec<Option<i64>> = series().map(job).collect();
+        let (from, to) = self.span;
+        self.scan = Some(self.session.query(Query {
+            statement: SAMPLES,
+            values: vec![
+                Box::new(places),
+                Box::new(devices),
+                Box::new(metrics),
+                Box::new(labels),
+                Box::new(clusters),
+                Box::new(jobs),
+                Box::new(Micros(from)),
+                Box::new(Micros(to)),
+            ],
+        }));
     }
 }
 
@@ -157,44 +209,9 @@ impl Iterator for ChunkScan {
     }
 }
 
-/// Windows of a selection, computed from its samples.
-struct WindowScan {
-    chunks: std::iter::Peekable<ChunkScan>,
-    window_us: i64,
-}
-
-impl Iterator for WindowScan {
-    type Item = Result<Windows, StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let first = match self.chunks.next()? {
-            Ok(chunk) => chunk,
-            Err(error) => return Some(Err(error)),
-        };
-        let series = Arc::clone(&first.series);
-        let (mut rolling, mut windows) = (RollupWindows::new(self.window_us), Vec::new());
-        let mut push = |chunk: &Chunk| {
-            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
-            points.for_each(|point| windows.extend(rolling.push(point)));
-        };
-        push(&first);
-        let same = |next: &Result<Chunk, StorageError>| {
-            next.as_ref().map_or(true, |chunk| Arc::ptr_eq(&chunk.series, &series))
-        };
-        while let Some(next) = self.chunks.next_if(same) {
-            match next {
-                Ok(chunk) => push(&chunk),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        windows.extend(rolling.finish());
-        let metric = &series.series.metric;
-        let windows = windows
-            .into_iter()
-            .map(|(start, rollup)| (start, without_sums_of_totals(metric, rollup)))
-            .collect();
-        Some(Ok(Windows { series, windows }))
-    }
+/// A database error as the error of a store.
+pub(crate) fn failed(error: tokio_postgres::Error) -> StorageError {
+    DatabaseError::from(error).into()
 }
 
 impl storage::Snapshot for View {
@@ -223,12 +240,7 @@ impl storage::Snapshot for View {
         to: Timestamp,
         window_us: i64,
     ) -> Parts<Windows> {
-        let window_us = window_us.max(1);
-        let first =
-            from.0.saturating_add(window_us - 1).div_euclid(window_us).saturating_mul(window_us);
-        let last = to.0.div_euclid(window_us).saturating_mul(window_us);
-        let span = (first, last.saturating_add(window_us - 1));
-        Parts::new(WindowScan { chunks: self.chunks(selector, span).peekable(), window_us })
+        Parts::new(WindowScan::new(self.clone(), selector, (from, to), window_us.max(1)))
     }
 
     fn series(

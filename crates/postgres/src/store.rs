@@ -1,6 +1,7 @@
 //! The store as the server uses it.
 
 use crate::connection::{DatabaseError, connect};
+use crate::maintenance;
 use crate::records;
 use crate::schema;
 use crate::series_book::SeriesBook;
@@ -12,6 +13,7 @@ use senders::{BatchQueue, Bookkeeping, Limits};
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use storage::{
     Claim, Clock, DeferReason, Done, Incoming, OriginInfo, Outcome, Stats, Storage, StorageError,
 };
@@ -19,6 +21,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 
+const DAY_US: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Interval of maintenance.
+const MAINTENANCE_EVERY: Duration = Duration::from_secs(60);
 /// Connections that read at once.
 const READERS_MAX: usize = 24;
 
@@ -29,13 +34,32 @@ pub struct Settings {
     pub queue_batches_max: usize,
     /// Most bytes of them.
     pub queue_bytes_max: usize,
+    /// How long late samples are accepted; then the rollups of their time become final.
+    pub settle_after_us: i64,
+    /// Length of the ranges that are settled at a time, a multiple of an hour.
+    pub settle_step_us: i64,
+    /// Older samples are deleted once they are settled.
+    pub keep_samples_us: i64,
+    /// Older rollups are deleted, for each length of window ([`storage::WINDOWS_US`]).
+    pub keep_rollups_us: [i64; 2],
+    /// Whether the store maintains itself; otherwise only [`PostgresStore::maintain`] does.
+    pub background_maintenance: bool,
     /// Limits of senders.
     pub senders: Limits,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { queue_batches_max: 16 << 10, queue_bytes_max: 64 << 20, senders: Limits::default() }
+        Self {
+            queue_batches_max: 16 << 10,
+            queue_bytes_max: 64 << 20,
+            settle_after_us: 7 * DAY_US,
+            settle_step_us: DAY_US,
+            keep_samples_us: i64::MAX,
+            keep_rollups_us: [i64::MAX; 2],
+            background_maintenance: true,
+            senders: Limits::default(),
+        }
     }
 }
 
@@ -50,6 +74,11 @@ pub(crate) struct Shared {
     pub(crate) opened: Timestamp,
     pub(crate) queue: BatchQueue,
     pub(crate) flushed: Flushes,
+    pub(crate) closing: Closing,
+    /// Held during a transaction of the writer.
+    pub(crate) committing: Mutex<()>,
+    /// Earlier windows come from rollups.
+    settled: Mutex<Option<Timestamp>>,
     books: Mutex<Bookkeeping>,
     series: Mutex<SeriesBook>,
     stats: Mutex<Stats>,
@@ -64,6 +93,15 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Earlier samples are rejected, and their windows come from rollups.
+    pub(crate) fn settled(&self) -> Option<Timestamp> {
+        *self.settled.lock()
+    }
+
+    pub(crate) fn set_settled(&self, settled: Timestamp) {
+        *self.settled.lock() = Some(settled);
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
@@ -136,11 +174,32 @@ impl Flushes {
     }
 }
 
+/// Ends the waits of background threads.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Closing {
+    fn close(&self) {
+        *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; returns whether the store is closing.
+    fn wait(&self, time: Duration) -> bool {
+        let mut closed = self.closed.lock();
+        self.changed.wait_while_for(&mut closed, |closed| !*closed, time);
+        *closed
+    }
+}
+
 /// The store on one database, shared by reference between threads. Dropping it stores the queued batches.
 pub struct PostgresStore {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
-    /// Ends after the writer.
+    threads: Vec<JoinHandle<()>>,
+    /// Ends after the threads.
     _runtime: Runtime,
 }
 
@@ -171,9 +230,11 @@ impl PostgresStore {
             }
             let (books, next_gap) = records::load(&client, &settings.senders, opened).await?;
             let series = SeriesBook::open(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, series))
+            let state = schema::state(&client).await?;
+            Ok::<_, DatabaseError>((client, books, next_gap, series, state))
         };
-        let (client, books, next_gap, series) = runtime.block_on(prepare)?;
+        let (client, mut books, next_gap, series, state) = runtime.block_on(prepare)?;
+        books.settled = state.0.unwrap_or(books.settled);
         let shared = Arc::new(Shared {
             config: Arc::new(config),
             settings,
@@ -183,14 +244,38 @@ impl PostgresStore {
             opened,
             queue: BatchQueue::default(),
             flushed: Flushes::default(),
+            closing: Closing::default(),
+            committing: Mutex::default(),
+            settled: Mutex::new(state.0),
             books: Mutex::new(books),
             series: Mutex::new(series),
-            stats: Mutex::default(),
+            stats: Mutex::new(Stats { samples_removed: state.1, ..Stats::default() }),
         });
         let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, next_gap);
         let thread = std::thread::Builder::new().name("postgres-write".to_owned());
-        let writer = thread.spawn(move || writer.run()).map_err(failed)?;
-        Ok(Self { shared, writer: Some(writer), _runtime: runtime })
+        let mut threads = vec![thread.spawn(move || writer.run()).map_err(failed)?];
+        let maintained = shared.settings.background_maintenance.then(|| Arc::clone(&shared));
+        if let Some(shared) = maintained {
+            let thread = std::thread::Builder::new().name("postgres-maintain".to_owned());
+            let run = move || {
+                while !shared.closing.wait(MAINTENANCE_EVERY) {
+                    if let Err(error) = maintenance::maintain(&shared) {
+                        log::warn!("maintenance of the database: {error}");
+                        shared.stats().retain_errors += 1;
+                    }
+                }
+            };
+            threads.push(thread.spawn(run).map_err(failed)?);
+        }
+        Ok(Self { shared, threads, _runtime: runtime })
+    }
+
+    /// Does all due maintenance now.
+    ///
+    /// # Errors
+    /// The database does not answer, or rejects a statement; it is tried again.
+    pub fn maintain(&self) -> Result<(), StorageError> {
+        maintenance::maintain(&self.shared)
     }
 }
 
@@ -234,7 +319,7 @@ impl Storage for PostgresStore {
     }
 
     fn settled(&self) -> Option<Timestamp> {
-        None
+        self.shared.settled()
     }
 
     fn stats(&self) -> Stats {
@@ -259,9 +344,10 @@ impl Storage for PostgresStore {
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.shared.queue.close();
-        if let Some(writer) = self.writer.take() {
+        self.shared.closing.close();
+        for thread in self.threads.drain(..) {
             // A thread that panicked has nothing more to write.
-            writer.join().unwrap_or_default();
+            thread.join().unwrap_or_default();
         }
     }
 }

@@ -95,10 +95,11 @@ impl Writer {
             let why = DeferReason::Unavailable(error.to_string());
             return self.defer(requests, &why);
         }
+        let shared = Arc::clone(&self.shared);
+        let _committing = shared.committing.lock();
         let (mut dones, mut outcomes) = (Vec::new(), Vec::new());
         let mut commit = Commit::default();
         {
-            let shared = Arc::clone(&self.shared);
             let mut books = shared.books();
             for Request { batches, done, .. } in requests {
                 dones.push((done, batches.len()));
@@ -232,7 +233,8 @@ impl Writer {
             let book = SeriesBook::open(&client).await?;
             Ok::<_, DatabaseError>((client, books, next_gap, book))
         });
-        let (client, books, next_gap, book) = opened?;
+        let (client, mut books, next_gap, book) = opened?;
+        books.settled = shared.books().settled;
         *shared.books() = books;
         *shared.series() = book;
         (self.client, self.next_gap, self.catalogue) = (Some(client), next_gap, None);

@@ -56,7 +56,18 @@ impl Subject for Postgres {
             series_idle_us: rules.series_idle_us,
             ..Limits::default()
         };
-        let (database, settings) = (database(), Settings { senders, ..Settings::default() });
+        let (database, settings) = (
+            database(),
+            Settings {
+                settle_after_us: rules.late_max_us,
+                settle_step_us: rules.settle_step_us,
+                keep_samples_us: rules.keep_samples_us,
+                keep_rollups_us: rules.keep_windows_us,
+                background_maintenance: false,
+                senders,
+                ..Settings::default()
+            },
+        );
         Self { store: open(&database, &settings, clock), settings, clock: clock.clone(), database }
     }
 
@@ -93,6 +104,7 @@ impl Subject for Postgres {
 
     fn maintain(&self) {
         self.store.flush().unwrap();
+        self.store.maintain().unwrap();
     }
 
     fn scan(&self, query: &Query) -> Vec<Sample> {
