@@ -26,7 +26,7 @@ fn server_of(data: &Path) -> Option<String> {
 }
 
 fn kill(pid: &str) {
-    let killed = std::process::Command::new("kill").args(["-s", "KILL", pid]).status().unwrap();
+    let killed = Command::new("kill").args(["-s", "KILL", pid]).status().unwrap();
     assert!(killed.success());
 }
 
@@ -139,10 +139,12 @@ fn a_server_listens_on_each_address_or_does_not_start() {
         assert!(errors.contains(&message), "{listen}: {errors}");
         assert!(TcpListener::bind(&two).is_ok(), "the address that it could use is free again");
     }
-    let (code, found, _) = output(
+    let (code, printed, errors) = output(
         Command::new(program("jobmeter")).arg("check").arg(&settings).args(["--for", "server"]),
     );
-    assert!(code == 1 && found.contains(&one) && !found.contains(&format!("on {two}")), "{found}");
+    let found = printed + &errors;
+    let is_found = found.contains(&format!("listening on {one}"));
+    assert!(code == 1 && is_found && !found.contains(&format!("on {two}")), "{found}");
     drop(taken);
     // Port 0 is a free port of each.
     let mut any = Server::start(&data, &["--listen", "127.0.0.1:0,127.0.0.1:0"]);

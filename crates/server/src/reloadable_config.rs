@@ -155,7 +155,7 @@ impl ReloadableConfig {
     ) -> (Option<Self>, Vec<(&'static str, ReloadError)>) {
         let mut errors = Vec::new();
         let tokens = noted(&mut errors, "token_file", tokens(config, root));
-        let jwt = noted(&mut errors, "access.jwt_secret_file", jwt(config, root));
+        let jwt = jwt(config, root, &mut errors);
         let access = staff_groups::resolve(&config.access, root, GETENT, true)
             .map_err(|unknown| unknown.into_iter().map(ReloadError::Access).collect());
         let access = noted(&mut errors, "access.staff", access);
@@ -216,18 +216,20 @@ fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<ReloadError>
     read.map_err(|errors| errors.into_iter().map(ReloadError::Tokens).collect())
 }
 
-fn jwt(config: &ServerConfig, root: &Root) -> Result<Option<JwtVerifier>, Vec<ReloadError>> {
+/// Returns the verifier of JSON Web Tokens, if the configuration has one.
+fn jwt(
+    config: &ServerConfig,
+    root: &Root,
+    errors: &mut Vec<(&'static str, ReloadError)>,
+) -> Option<Option<JwtVerifier>> {
     let access = &config.access;
-    let Some(path) = &access.jwt_secret_file else { return Ok(None) };
-    let roles = JwtVerifier::roles(&access.jwt_roles, &UserFiles::read(root).passwd);
-    let secret = JwtVerifier::secret(path).map_err(ReloadError::JwtSecret);
-    match (secret, roles) {
-        (Ok(secret), Ok(roles)) => Ok(Some(JwtVerifier::new(&secret, roles))),
-        (secret, roles) => {
-            let roles = roles.err().unwrap_or_default().into_iter().map(ReloadError::JwtRole);
-            Err(secret.err().into_iter().chain(roles).collect())
-        }
-    }
+    let Some(path) = &access.jwt_secret_file else { return Some(None) };
+    let secret = JwtVerifier::secret(path).map_err(|error| one(ReloadError::JwtSecret(error)));
+    let secret = noted(errors, "access.jwt_secret_file", secret);
+    let roles = JwtVerifier::roles(&access.jwt_roles, &UserFiles::read(root).passwd)
+        .map_err(|errors| errors.into_iter().map(ReloadError::JwtRole).collect());
+    let roles = noted(errors, "access.jwt_roles", roles);
+    Some(Some(JwtVerifier::new(&secret?, roles?)))
 }
 
 fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, TlsErrors> {

@@ -26,9 +26,8 @@ impl Text for PageOrigin {
             return Err(want("without `*`: name each origin"));
         }
         let lower = text.to_ascii_lowercase();
-        let (scheme, rest) = match lower.split_once("://") {
-            Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
-            _ => return Err(want("starting with http:// or https://")),
+        let Some((scheme @ ("http" | "https"), rest)) = lower.split_once("://") else {
+            return Err(want("starting with http:// or https://"));
         };
         if rest.contains(['/', '?', '#']) {
             return Err(want("without a path, also without `/` at the end"));

@@ -179,7 +179,12 @@ fn who(
     connection: &Connection,
     headers: &HeaderMap,
 ) -> Result<(Rights, Arc<str>, bool), HttpError> {
-    if let Some(authorization) = headers.get(header::AUTHORIZATION) {
+    let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
+    if let Some(authorization) = authorizations.next() {
+        if authorizations.next().is_some() {
+            // A proxy in between may have checked the other one.
+            return Err(HttpError::unidentified("the request has two Authorization headers"));
+        }
         let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown_token)?;
         return of_token(known, made, &token, connection.ends.theirs.ip());
     }
@@ -418,6 +423,8 @@ mod tests {
             // A trusted origin does not make up for a wrong token.
             assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
         }
+        assert_eq!(who(&[bearer, bearer], &connection(Some(0))), None);
+        assert_eq!(who(&[bearer, ("authorization", "Bearer x")], &connection(Some(0))), None);
         assert_eq!(who(&[], &connection(Some(555))), Some(Rights::StaffUser(555)));
         let made = ("authorization", "Bearer made-token");
         assert_eq!(who(&[made], &connection(Some(0))), Some(Rights::Reading(12)));

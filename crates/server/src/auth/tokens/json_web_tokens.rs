@@ -211,7 +211,7 @@ fn check_times(claims: &Claims, now: Timestamp) -> Result<(), JwtError> {
 
 /// Whether a text consists of several copies of a shorter one.
 fn is_repeated(text: &[u8]) -> bool {
-    let lengths = (1..=text.len() / 2).filter(|length| text.len() % length == 0);
+    let lengths = (1..=text.len() / 2).filter(|length| text.len().is_multiple_of(*length));
     let mut copies = lengths.filter_map(|length| text.get(..length));
     copies.any(|copy| text.chunks(copy.len()).all(|chunk| chunk == copy))
 }
@@ -333,7 +333,7 @@ pub(crate) mod tests {
             token("", HEADER, CLAIMS),
             format!("{signed}."),
             format!("{signed}.{signature}="),
-            format!("{signed}.{}", &signature[..42]),
+            format!("{signed}.{}", signature.trim_end_matches(|c| signature.ends_with(c))),
             format!("{header}.{admin}.{signature}"),
         ] {
             assert_eq!(verified(&forged), Err(JwtRejection::Signature), "{forged}");
