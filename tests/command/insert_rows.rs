@@ -1,8 +1,10 @@
 //! The curl lines with which scripts of Kwollect insert rows, as its README shows them.
 
-use crate::common::programs::{Server, get, output};
+use crate::common::programs::{Server, get, output, program};
+use crate::numbers::truth::python;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TOKEN: &str = "token-of-scripts";
@@ -23,12 +25,17 @@ const LINES: [&str; 5] = [
         -d '{"device_id": "mydevice", "metric_id": "mymetric"}'"#,
 ];
 
+fn secret(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 #[test]
 fn the_curl_lines_of_kwollects_readme_insert_rows() {
     let dir = tempfile::tempdir().unwrap();
-    let tokens = dir.path().join("tokens");
-    std::fs::write(&tokens, format!("push:scripts {TOKEN}\n")).unwrap();
-    std::fs::set_permissions(&tokens, Permissions::from_mode(0o600)).unwrap();
+    let tokens = secret(dir.path(), "tokens", &format!("push:scripts {TOKEN}\n"));
     let data = dir.path().join("data");
     let mut server = Server::start(&data, &["--token-file", tokens.to_str().unwrap()]);
     let run = |line: &str, token: &str| {
@@ -56,4 +63,57 @@ fn the_curl_lines_of_kwollects_readme_insert_rows() {
     let (code, answer) = run(LINES[0], "wrong-token");
     assert!(code == 22 && answer.contains("401"), "{code} {answer}");
     assert_eq!(server.running.end(), 0);
+}
+
+/// Makes the secret as kwollect-setup-db 1.3.1, its token as PyJWT does there, and tokens of other algorithms.
+const SETUP: &str = "
+import base64, hashlib, hmac, json, sys
+part = lambda data: base64.urlsafe_b64encode(data).rstrip(b'=')
+def encode(claims, secret, algorithm, digest):
+    parts = [{'alg': algorithm, 'typ': 'JWT'}, claims]
+    text = b'.'.join(part(json.dumps(one, separators=(',', ':')).encode()) for one in parts)
+    signature = hmac.new(secret.encode(), text, digest).digest() if digest else b''
+    return (text + b'.' + part(signature)).decode()
+kwollect_user, kwollect_password = 'kwuser', sys.argv[1]
+jwtsecret = kwollect_password * (1+(32//len(kwollect_password)))
+print(jwtsecret)
+print(encode({'role': kwollect_user}, jwtsecret, 'HS256', hashlib.sha256))
+print(encode({'role': kwollect_user}, jwtsecret, 'HS512', hashlib.sha512))
+print(encode({'role': kwollect_user}, jwtsecret, 'none', None))
+";
+
+#[test]
+fn the_token_of_kwollect_setup_db_inserts_rows() {
+    let (_, printed, errors) = output(Command::new(python()).args(["-c", SETUP, "changeme"]));
+    let [jwt_secret, kwuser, hs512, none] = &printed.lines().collect::<Vec<_>>()[..] else {
+        panic!("{printed}{errors}")
+    };
+    assert_eq!(*jwt_secret, "changeme".repeat(5), "as in its README");
+    let dir = tempfile::tempdir().unwrap();
+    let path = secret(dir.path(), "jwt", &format!("{jwt_secret}\n"));
+    let arguments = ["--access-jwt-secret-file", path.to_str().unwrap()];
+    let mut server = Server::start(&dir.path().join("data"), &arguments);
+    let run = |token: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", LINES[0]]).env("URL", &server.url).env("TOKEN", token);
+        output(shell.env("CURL", "--silent --fail-with-body"))
+    };
+    let (code, rows, _) = run(kwuser);
+    assert!(code == 0 && rows.contains("mymetric"), "{code} {rows}");
+    for token in [hs512, none] {
+        let (code, answer, _) = run(token);
+        assert!(code == 22 && answer.contains("is not signed with HS256"), "{code} {answer}");
+    }
+    assert!(
+        server.running.errors().contains("a short text repeated"),
+        "{}",
+        server.running.errors()
+    );
+    assert_eq!(server.running.end(), 0);
+    let settings = dir.path().join("server.toml");
+    std::fs::write(&settings, format!("[access]\njwt_secret_file = {path:?}\n")).unwrap();
+    let mut check = Command::new(program("jobmeter"));
+    let (code, found, errors) = output(check.arg("check").arg(&settings).args(["--for", "server"]));
+    let found = found + &errors;
+    assert!(code == 0 && found.contains("a short text repeated"), "{code} {found}");
 }

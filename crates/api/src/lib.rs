@@ -53,5 +53,6 @@ pub use samples::{
 pub use text::columns::{MORE, columns};
 pub use text::csv::{csv_cell, csv_text};
 pub use text::json::to_json;
+pub use text::unique_keys::unique_keys;
 pub use time::{TimeError, parse_time, parse_zone};
 pub use totals::{Coverage, SilentNode, TotalOrigin};

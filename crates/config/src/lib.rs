@@ -15,6 +15,7 @@ pub use programs::accepted_settings::{
     Burst, FirstReceived, FlushOn, Promotion, RemoteChange, SourceChange, accept_settings,
     burst_setting, source_setting,
 };
+pub use programs::access_values::{JwtRole, PageOrigin};
 pub use programs::agent::{
     AgentConfig, AgentSettings, BurstSettings, JobSettings, RemoteSettings, RunSettings,
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,

@@ -52,7 +52,7 @@ fn an_agent_runs_without_any_configuration() {
 #[test]
 fn a_server_runs_without_any_configuration() {
     let loaded = load_server(&given(ConfigFile::None, NOTHING, &[])).unwrap();
-    assert_eq!(loaded.config.listen.listen.0.to_string(), "127.0.0.1:8790");
+    assert_eq!(loaded.config.listen.listen[0].0.to_string(), "127.0.0.1:8790");
 }
 
 #[test]
@@ -194,9 +194,23 @@ fn contradictory_settings() {
             "flag --now: `now` needs `root`: a live machine uses its own clock",
         ]
     );
-    let flags = [("listen", "0.0.0.0:8790")];
-    let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
-    assert_eq!(errors.0.len(), 2);
+    for listen in ["0.0.0.0:8790", "127.0.0.1:8790,192.0.2.1:3000", "[::1]:3000, [::]:8790"] {
+        let flags = [("listen", listen)];
+        let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
+        assert_eq!(errors.0.len(), 2, "{listen}: {errors}");
+    }
+    for (listen, lacking) in [
+        ("", "`listen` is empty"),
+        ("127.0.0.1:1,127.0.0.1:1", "has 127.0.0.1:1 twice"),
+        ("127.0.0.1:1,localhost:2", "has `localhost:2`, which must be an address"),
+    ] {
+        let flags = [("listen", listen)];
+        let error = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err().to_string();
+        assert!(error.contains(lacking), "{listen}: {error}");
+    }
+    let flags = [("listen", "127.0.0.1:8790, [::1]:3000,127.0.0.1:0,127.0.0.1:0")];
+    let loaded = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap();
+    assert_eq!(loaded.config.listen.listen.len(), 4);
     let flags = [("listen", "0.0.0.0:8790"), ("plain", "true"), ("token_file", "/t")];
     assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok());
 }

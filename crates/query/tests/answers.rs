@@ -425,3 +425,62 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert!(engine.job_key(&name, &context(Reader::User(1000))).is_err());
     assert!(engine.job_seen(&name, &context(Reader::User(1000))).is_ok());
 }
+
+#[test]
+fn slow_metrics_are_available_while_they_arrive() {
+    let lab = Lab::new();
+    let every = |seconds: f64, from: f64, to: f64| -> Vec<(f64, f64)> {
+        let count = ((to - from) / seconds) as u32;
+        (0..=count).map(|n| (from + seconds * f64::from(n), 1.0)).collect()
+    };
+    let (slow, hourly, ended) =
+        (every(600.0, 30.0, 6630.0), every(3600.0, -50_000.0, 4000.0), every(5.0, 30.0, 4000.0));
+    let aliased = every(900.0, 100.0, 6400.0);
+    let series =
+        |device, metric, samples| TestSeries { device, metric, samples, ..TestSeries::default() };
+    lab.put(&[
+        series("n1", "slow", &slow),
+        series("n1", "hourly", &hourly),
+        series("n1", "ended", &ended),
+        series("n1", "once", &[(6000.0, 1.0)]),
+        series("n1", "fast", &[(7190.0, 1.0), (7195.0, 1.0)]),
+        TestSeries { labels: &[("_device_alias", "n2")], ..series("pdu", "aliased", &aliased) },
+    ]);
+    let seen = |engine: &query::QueryEngine, second, reader, devices: Option<&[&str]>| {
+        let devices = devices.map(|names| names.iter().map(|name| device(name)).collect());
+        let only = AvailableFilter { devices, job: None };
+        let list = engine.available_metrics(at(second), &only, &context(reader)).unwrap();
+        list.into_iter().map(|(device, metric)| format!("{device} {metric}")).collect::<Vec<_>>()
+    };
+    let engine = lab.engine(Settings::default());
+    let check = |reader| {
+        let seen = |second, devices| seen(&engine, second, reader, devices);
+        let all = ["n1 fast", "n1 hourly", "n1 slow", "n2 aliased", "pdu aliased"];
+        assert_eq!(seen(7200.0, None), all);
+        assert_eq!(seen(7200.0, Some(&["n2"])), ["n2 aliased"]);
+        // The last sample of `slow` is of 6630 s: its next one is due at 7230 s.
+        assert!(seen(7290.0, Some(&["n1"])).contains(&"n1 slow".to_owned()));
+        assert!(!seen(7291.0, Some(&["n1"])).contains(&"n1 slow".to_owned()));
+        assert_eq!(seen(7660.0, None), ["n1 hourly"]);
+        assert_eq!(seen(7661.0, None), [""; 0]);
+        // At a time in the past, later samples count for nothing.
+        assert_eq!(seen(3900.0, Some(&["n1"])), ["n1 ended", "n1 hourly", "n1 slow"]);
+        assert_eq!(seen(-30_000.0, None), ["n1 hourly"]);
+        assert_eq!(seen(50.0, Some(&["n1"])), ["n1 ended", "n1 hourly", "n1 slow"]);
+        assert_eq!(
+            seen(300.0, Some(&["n1"])),
+            ["n1 ended", "n1 hourly"],
+            "one sample has no period"
+        );
+    };
+    check(Reader::Everything);
+    check(Reader::Nodes);
+    // From blocks and rollups, too.
+    lab.store.flush().unwrap();
+    check(Reader::User(7));
+    // A tenant's job began at 5000 s: `slow` has a period in its time, `hourly` has none.
+    lab.job(&key("slurm", 5), "n1", 1000, 5000.0, None);
+    let tenants = seen(&engine, 7200.0, Reader::Tenant(1000), None);
+    assert_eq!(tenants, ["n1 fast", "n1 slow"]);
+    assert_eq!(seen(&engine, 7200.0, Reader::Tenant(9), None), [""; 0]);
+}

@@ -126,6 +126,7 @@ impl App {
             reader.ok_or_else(|| HttpError::forbidden("this token does not permit reading"))?;
         let mut context = QueryContext::new(reader, self.now());
         context.user_key = caller.actor.user_key();
+        context.job_nodes = self.live().access.job_nodes;
         if reader.sees_every_job() {
             let reading = ReadRecorder::new(&self.audit, caller.actor.clone(), context.now);
             context.watch = Some(Arc::new(reading));

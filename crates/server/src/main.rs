@@ -5,9 +5,8 @@ use clap::ArgMatches;
 use config::{ConfigErrors, ConfigInputs, Loaded, ServerConfig, ValueOrigin, Values, paths};
 use server::{Limits, RuntimeFile, Server, Settings, poller_process};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -95,21 +94,14 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != ValueOrigin::Default);
     let config = &loaded.config;
     let passed =
-        kernel::inherited::listener().context("taking the socket of the service manager")?;
-    if let Some(address) = passed.as_ref().and_then(|passed| passed.local_addr().ok())
-        && listen_given
-        && !is_requested_address(address, config.listen.listen.0)
-    {
-        log::warn!(
-            "listening on {address}, where the service manager listens, and not on `listen` ({}); set \
-             `ListenStream` in jobmeter-server.socket",
-            config.listen.listen.0
-        );
+        kernel::inherited::listeners().context("taking the sockets of the service manager")?;
+    if listen_given {
+        warn_of_other_addresses(&passed, &config.listen.listen);
     }
     let settings = Settings {
         config: config.clone(),
         data,
-        passed: passed.map(Arc::new),
+        passed: passed.into(),
         listen_given,
         agent_config: config.keep.agent_config.clone(),
         limits: Limits::default(),
@@ -146,6 +138,27 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         log::warn!("cannot remove the runtime file: {error}");
     }
     server.stop().await.context("writing the last samples to a block; they are in the log")
+}
+
+/// Warns if the passed sockets have other addresses than the setting.
+fn warn_of_other_addresses(passed: &[TcpListener], wanted: &[config::Address]) {
+    let passed: Vec<SocketAddr> = passed.iter().filter_map(|one| one.local_addr().ok()).collect();
+    let has_other = |address: &SocketAddr| {
+        !wanted.iter().any(|wanted| is_requested_address(*address, wanted.0))
+    };
+    if passed.is_empty() || (passed.len() == wanted.len() && !passed.iter().any(has_other)) {
+        return;
+    }
+    let words = |addresses: &[SocketAddr]| {
+        addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let wanted: Vec<SocketAddr> = wanted.iter().map(|address| address.0).collect();
+    log::warn!(
+        "listening on {}, where the service manager listens, and not on `listen` ({}); set \
+         `ListenStream` in jobmeter-server.socket",
+        words(&passed),
+        words(&wanted)
+    );
 }
 
 /// Whether the passed socket has the address of the setting; port 0 in the setting matches any port.

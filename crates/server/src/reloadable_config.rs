@@ -6,6 +6,7 @@ use crate::auth::name_service::GETENT;
 use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsErrors, TlsFiles};
+use crate::auth::tokens::json_web_tokens::JwtVerifier;
 use crate::auth::tokens::{SecretError, Tokens};
 use config::{AccessSettings, ServerConfig};
 use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
@@ -21,6 +22,12 @@ pub enum ReloadError {
     /// The token file is invalid.
     #[error("tokens: {0}")]
     Tokens(SecretError),
+    /// The secret of JSON Web Tokens is invalid.
+    #[error("access.jwt_secret_file: {0}")]
+    JwtSecret(SecretError),
+    /// A role of JSON Web Tokens has an invalid scope.
+    #[error("access.jwt_roles: {0}")]
+    JwtRole(String),
     /// A member of the staff cannot be resolved.
     #[error("access.staff: {0}")]
     Access(String),
@@ -106,6 +113,8 @@ pub(crate) struct ReloadableConfig {
     /// The site in the paths of Kwollect\'s public interface.
     pub(crate) site: Option<String>,
     pub(crate) tokens: Tokens,
+    /// Checks JSON Web Tokens; `None`: the server accepts none.
+    pub(crate) jwt: Option<JwtVerifier>,
     pub(crate) access: Access,
     /// The settings from which `access` was resolved.
     pub(crate) access_settings: AccessSettings,
@@ -127,7 +136,7 @@ impl ReloadableConfig {
     pub(crate) fn load(
         config: &ServerConfig,
         agents: Option<&Path>,
-        listen: SocketAddr,
+        listen: &[SocketAddr],
         root: &Root,
     ) -> Result<Self, LiveErrors> {
         let (live, errors) = Self::read(config, agents, listen, root);
@@ -141,11 +150,12 @@ impl ReloadableConfig {
     pub(crate) fn read(
         config: &ServerConfig,
         agents: Option<&Path>,
-        listen: SocketAddr,
+        listen: &[SocketAddr],
         root: &Root,
     ) -> (Option<Self>, Vec<(&'static str, ReloadError)>) {
         let mut errors = Vec::new();
         let tokens = noted(&mut errors, "token_file", tokens(config, root));
+        let jwt = jwt(config, root, &mut errors);
         let access = staff_groups::resolve(&config.access, root, GETENT, true)
             .map_err(|unknown| unknown.into_iter().map(ReloadError::Access).collect());
         let access = noted(&mut errors, "access.staff", access);
@@ -155,8 +165,10 @@ impl ReloadableConfig {
         });
         let tls = tls.ok();
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
-            let reach = check_reach(config, listen, tokens, tls.is_some());
-            noted(&mut errors, "listen", reach.map_err(one));
+            for address in listen {
+                let reach = check_reach(config, *address, tokens, tls.is_some());
+                noted(&mut errors, "listen", reach.map_err(one));
+            }
         }
         let node_callers = NodeCallers::read(&config.push)
             .map_err(|errors| errors.into_iter().map(ReloadError::NodeAddresses).collect());
@@ -166,19 +178,21 @@ impl ReloadableConfig {
         let agents = noted(&mut errors, "agent_config", agents);
         let rules = rules_of(config).map_err(|(_, errors)| errors);
         let rules = noted(&mut errors, "promotions.rules", rules);
-        let all = tokens.zip(access).zip(tls.zip(node_callers)).zip(agents).zip(rules);
-        let live = all.map(|((((tokens, access), (tls, node_callers)), agents), rules)| Self {
-            names: names(&config.listen.names, listen),
-            site: config.listen.site.clone(),
-            tokens,
-            access,
-            access_settings: config.access.clone(),
-            tls,
-            node_callers,
-            agents: Arc::new(agents.unwrap_or_default()),
-            rules: rules.promoting.into(),
-            when: rules.when.into(),
-        });
+        let all = tokens.zip(jwt).zip(access).zip(tls.zip(node_callers)).zip(agents).zip(rules);
+        let live =
+            all.map(|(((((tokens, jwt), access), (tls, node_callers)), agents), rules)| Self {
+                names: names(&config.listen.names, listen),
+                site: config.listen.site.clone(),
+                tokens,
+                jwt,
+                access,
+                access_settings: config.access.clone(),
+                tls,
+                node_callers,
+                agents: Arc::new(agents.unwrap_or_default()),
+                rules: rules.promoting.into(),
+                when: rules.when.into(),
+            });
         (live, errors)
     }
 }
@@ -200,6 +214,22 @@ fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<ReloadError>
     let Some(path) = &config.listen.token_file else { return Ok(Tokens::default()) };
     let read = Tokens::read(path, &UserFiles::read(root).passwd);
     read.map_err(|errors| errors.into_iter().map(ReloadError::Tokens).collect())
+}
+
+/// Returns the verifier of JSON Web Tokens, if the configuration has one.
+fn jwt(
+    config: &ServerConfig,
+    root: &Root,
+    errors: &mut Vec<(&'static str, ReloadError)>,
+) -> Option<Option<JwtVerifier>> {
+    let access = &config.access;
+    let Some(path) = &access.jwt_secret_file else { return Some(None) };
+    let secret = JwtVerifier::secret(path).map_err(|error| one(ReloadError::JwtSecret(error)));
+    let secret = noted(errors, "access.jwt_secret_file", secret);
+    let roles = JwtVerifier::roles(&access.jwt_roles, &UserFiles::read(root).passwd)
+        .map_err(|errors| errors.into_iter().map(ReloadError::JwtRole).collect());
+    let roles = noted(errors, "access.jwt_roles", roles);
+    Some(Some(JwtVerifier::new(&secret?, roles?)))
 }
 
 fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, TlsErrors> {
@@ -246,13 +276,12 @@ pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<Reloa
     Err((rules, errors.into_iter().map(wrong).collect()))
 }
 
-/// Returns loopback names, the address, and the configured names. Without configured names, adds the host
+/// Returns loopback names, the addresses, and the configured names. Without configured names, adds the host
 /// name.
-fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
+fn names(given: &[String], listen: &[SocketAddr]) -> Vec<String> {
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).into();
-    if !listen.ip().is_unspecified() {
-        names.push(host_of_ip(listen.ip()));
-    }
+    let own = listen.iter().filter(|address| !address.ip().is_unspecified());
+    names.extend(own.map(|address| host_of_ip(address.ip())));
     if given.is_empty() {
         let uname = rustix::system::uname();
         names.push(uname.nodename().to_string_lossy().to_ascii_lowercase());
@@ -268,11 +297,11 @@ mod tests {
 
     #[test]
     fn names_of_a_server() {
-        let listen = "192.0.2.7:8790".parse().unwrap();
-        let names = names(&["Metrics.Site.example.".to_owned()], listen);
+        let listen = ["192.0.2.7:8790".parse().unwrap()];
+        let names = names(&["Metrics.Site.example.".to_owned()], &listen);
         let want = ["localhost", "127.0.0.1", "[::1]", "192.0.2.7", "metrics.site.example"];
         assert_eq!(names, want);
-        let all = super::names(&[], "[::]:8790".parse().unwrap());
+        let all = super::names(&[], &["[::]:8790".parse().unwrap()]);
         assert_eq!(all.len(), 4, "the machine's own name, and no `[::]`: {all:?}");
     }
 }

@@ -335,6 +335,12 @@ impl Operation {
         self.about().params
     }
 
+    /// Whether it changes nothing: pages of other origins may send it.
+    pub const fn only_reads(self) -> bool {
+        matches!(self.method(), Method::Get)
+            || matches!(self, Self::PostGetMetrics | Self::PostAvailableMetrics | Self::Sql)
+    }
+
     /// The callers that it accepts.
     pub const fn access(self) -> Access {
         self.about().access

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 ///
 /// # Errors
 /// A key occurs twice, or a value is invalid.
-pub(crate) fn unique_keys<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+pub fn unique_keys<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {
     deserializer.deserialize_map(UniqueKeys(PhantomData))

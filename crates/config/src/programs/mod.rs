@@ -2,9 +2,11 @@
 //!
 //! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`:
 //!   what a server may change on a node.
+//! - `access_values`: origins of pages and roles of JSON Web Tokens.
 //! - `command`: command lines. `variables`: mistyped environment variables.
 
 pub(crate) mod accepted_settings;
+pub(crate) mod access_values;
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;

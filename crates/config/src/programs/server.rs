@@ -1,11 +1,13 @@
 //! The settings of a server.
 
+use crate::programs::access_values::{JwtRole, PageOrigin};
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
 use model::{ClusterId, SAMPLES_PER_BATCH_MAX};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,8 +18,8 @@ const TIB: u64 = 1 << 40;
 settings! {
     /// Listening addresses and TLS.
     ListenSettings, LISTEN, "Listening" {
-        /// Address and port to listen on; beyond this machine it needs a token and TLS.
-        "listen" listen: Address = "127.0.0.1:8790", Kind::Text("ADDRESS:PORT");
+        /// Addresses and ports to listen on; one beyond this machine needs a token and TLS.
+        "listen" listen: Vec<Address> = "127.0.0.1:8790", Kind::List("ADDRESS:PORT");
         /// Names besides the address by which browsers and programs reach this server.
         "names" names: Vec<String> = "" or "localhost and the host's name", Kind::List("NAME");
         /// Name of the site in the paths of Kwollect's public interface, `/sites/NAME/metrics`.
@@ -70,6 +72,8 @@ pub enum Anonymous {
     None,
     /// Node samples.
     Nodes,
+    /// Node samples, also by the ID of a job: when the job ran, and on which nodes.
+    Jobs,
 }
 
 impl Text for Anonymous {
@@ -77,6 +81,7 @@ impl Text for Anonymous {
         match text {
             "none" => Ok(Self::None),
             "nodes" => Ok(Self::Nodes),
+            "jobs" => Ok(Self::Jobs),
             _ => Err(ANONYMOUS.join(", ")),
         }
     }
@@ -131,7 +136,7 @@ impl Text for Loopback {
 const LOOPBACK: &[&str] = &["user", "none"];
 const USER_METRICS: &[&str] = &["users", "nodes"];
 const NODES: &[&str] = &["everyone", "own"];
-const ANONYMOUS: &[&str] = &["none", "nodes"];
+const ANONYMOUS: &[&str] = &["none", "nodes", "jobs"];
 
 settings! {
     /// Access control.
@@ -139,13 +144,22 @@ settings! {
         /// Who sees node samples (not attributed to a job): every user, or users with access to a job on the node,
         /// while it is there. In both cases, users see their own jobs only.
         "access.nodes" nodes: Nodes = "everyone", Kind::Choice(NODES);
-        /// What a client may read without a token and without a user that the kernel reports: nothing, or node samples
-        /// (not attributed to a job).
+        /// What a client may read without a token and without a user that the kernel reports: nothing; node samples
+        /// (not attributed to a job); or `jobs`: these, also by job ID, which shows when and on which nodes each job ran.
+        /// With `jobs` every reader may query by the ID of any job.
         "access.anonymous" anonymous: Anonymous = "none", Kind::Choice(ANONYMOUS);
         /// Identity of a caller on loopback without a token: the user who owns the other end of the
         /// connection, or none.
         /// Behind a proxy or forwarder on this machine it must be `none`: remote callers would act as its user.
         "access.loopback" loopback: Loopback = "user", Kind::Choice(LOOPBACK);
+        /// Origins (`https://HOST[:PORT]`) whose pages may read from this server with a browser (CORS). Such a page
+        /// needs a token, or reads as an unauthenticated client.
+        "access.origins" origins: Vec<PageOrigin> = "" or "only the server's own pages", Kind::List("ORIGIN");
+        /// File with the secret of JSON Web Tokens (HS256): one line, at least 32 bytes.
+        "access.jwt_secret_file" jwt_secret_file: Option<PathBuf> = "" or "no JSON Web Tokens",
+            Kind::Text("FILE");
+        /// Scope of a JSON Web Token by its claim `role`: any scope of the token file but `admin`.
+        "access.jwt_roles" jwt_roles: Vec<JwtRole> = "kwuser=push", Kind::List("ROLE=SCOPE");
         /// Users and groups who read everything: of this machine, or of the directory behind its name service
         /// (`getent`). The server resolves groups at startup, on SIGHUP, and every 5 minutes.
         "access.staff" staff: Vec<String> = "" or "none", Kind::List("USER|@GROUP");
@@ -397,11 +411,7 @@ impl ServerConfig {
             let what = "`client_ca` needs `cert` and `key`: client certificates need TLS";
             errors.push(values.error("client_ca", what));
         }
-        if self.access.anonymous == Anonymous::Nodes && self.access.nodes == Nodes::Own {
-            let what = "with `access.nodes = \"own\"` users would see less than unauthenticated \
-                        clients; set `none`";
-            errors.push(values.error("access.anonymous", what));
-        }
+        self.check_access(values, errors);
         if self.access.loopback == Loopback::None
             && listen.token_file.is_none()
             && listen.client_ca.is_none()
@@ -420,17 +430,53 @@ impl ServerConfig {
         {
             errors.push(values.error("cluster", &format!("`cluster`: {error}")));
         }
-        if listen.listen.0.ip().is_loopback() {
-            return;
+        self.check_addresses(values, errors);
+    }
+
+    /// Checks combinations of the settings of access control.
+    fn check_access(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        let access = &self.access;
+        if access.anonymous != Anonymous::None && access.nodes == Nodes::Own {
+            let what = "with `access.nodes = \"own\"` users would see less than unauthenticated \
+                        clients; set `none`";
+            errors.push(values.error("access.anonymous", what));
         }
-        if listen.token_file.is_none() && listen.client_ca.is_none() {
-            let what = "listening beyond this machine needs `token_file` or `client_ca`";
+        let mut roles = BTreeSet::new();
+        for JwtRole { role, .. } in &access.jwt_roles {
+            if !roles.insert(role) {
+                let what = format!("`access.jwt_roles` has the role `{role}` twice; remove one");
+                errors.push(values.error("access.jwt_roles", &what));
+            }
+        }
+    }
+
+    /// Checks the addresses to listen on, each by itself.
+    fn check_addresses(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        let listen = &self.listen;
+        if listen.listen.is_empty() {
+            let what = "`listen` is empty; it needs an address such as 127.0.0.1:8790";
             errors.push(values.error("listen", what));
+        }
+        let mut earlier = BTreeSet::new();
+        for Address(address) in &listen.listen {
+            if address.port() != 0 && !earlier.insert(address) {
+                let what = format!("`listen` has {address} twice; remove one");
+                errors.push(values.error("listen", &what));
+            }
+        }
+        let is_beyond = |address: &&Address| !address.0.ip().to_canonical().is_loopback();
+        let Some(Address(beyond)) = listen.listen.iter().find(is_beyond) else { return };
+        if listen.token_file.is_none() && listen.client_ca.is_none() {
+            let what = format!(
+                "listening on {beyond}, beyond this machine, needs `token_file` or `client_ca`"
+            );
+            errors.push(values.error("listen", &what));
         }
         if listen.cert.is_none() && !listen.plain {
-            let what = "listening beyond this machine needs `cert` and `key`, or `plain` to do \
-                        without TLS";
-            errors.push(values.error("listen", what));
+            let what = format!(
+                "listening on {beyond}, beyond this machine, needs `cert` and `key`, or `plain` to do without TLS"
+            );
+            errors.push(values.error("listen", &what));
         }
     }
 }

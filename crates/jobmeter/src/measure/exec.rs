@@ -1,7 +1,7 @@
 //! The process between a fork and the requested program. It joins cgroups, arranges to end with its parent, and
 //! becomes the program.
 //!
-//! `jobmeter __exec [--end-with PID] [--listen] [--beside FD] [--join FILE]... -- PROGRAM ARGUMENTS...`, started
+//! `jobmeter __exec [--end-with PID] [--listen FD]... [--beside FD] [--join FILE]... -- PROGRAM ARGUMENTS...`, started
 //! by `up` and `run` only. It is a separate process, because code between fork and exec may do almost nothing.
 //! So the cgroup counts everything that the program does, and nothing of jobmeter itself.
 //!
@@ -42,8 +42,8 @@ pub(crate) struct Steps {
     pub(crate) beside: Option<i32>,
     /// Whether the kernel signals the process when its parent ends.
     pub(crate) end_with_us: bool,
-    /// Whether standard input is a listening socket, which the program receives according to sd_listen_fds(3).
-    pub(crate) listen: bool,
+    /// Listening sockets, which the program receives according to sd_listen_fds(3).
+    pub(crate) listen: Vec<RawFd>,
 }
 
 impl Steps {
@@ -60,8 +60,8 @@ impl Steps {
         if self.end_with_us {
             command.args(["--end-with", &std::process::id().to_string()]);
         }
-        if self.listen {
-            command.arg("--listen");
+        for number in &self.listen {
+            command.args(["--listen", &number.to_string()]);
         }
         if let Some(number) = self.beside {
             command.args(["--beside", &number.to_string()]);
@@ -76,13 +76,13 @@ impl Steps {
 
 /// Executes the steps and becomes the program; returns only if this fails.
 pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
-    let (mut words, mut files, mut beside, mut listens) = (words.iter(), Vec::new(), None, false);
+    let (mut words, mut files, mut beside, mut sockets) = (words.iter(), Vec::new(), None, 0);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--end-with") => end_with(words.next())?,
             Some("--listen") => {
-                pass_stdin_on()?;
-                listens = true;
+                pass_on(words.next(), LISTEN_FD + sockets)?;
+                sockets += 1;
             }
             Some("--beside") => beside = Some(SiblingSocket::take(words.next())?),
             Some("--join") => files.push(Path::new(words.next().context("--join wants a file")?)),
@@ -104,18 +104,19 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
     counting.into_iter().try_for_each(join)?;
     let error = match beside {
         Some(beside) => beside.begin(words, before),
-        None => exec(program, arguments, listens),
+        None => exec(program, arguments, sockets),
     };
     let program = program.to_string_lossy().into_owned();
     Err(NotStarted { missing: is_missing(&error), program, error }.into())
 }
 
-fn exec(program: &OsStr, arguments: &[OsString], listens: bool) -> io::Error {
+fn exec(program: &OsStr, arguments: &[OsString], sockets: RawFd) -> io::Error {
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     let mut command = Command::new(program);
-    if listens {
+    if sockets > 0 {
         // The program keeps the PID of this process.
-        command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", "1");
+        let count = sockets.to_string();
+        command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", count);
     }
     command.args(arguments).exec()
 }
@@ -269,16 +270,17 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Moves standard input to descriptor 3, the first of sd_listen_fds(3), and replaces it by `/dev/null`.
-fn pass_stdin_on() -> anyhow::Result<()> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LISTEN_FD)?;
-    if socket.as_raw_fd() != LISTEN_FD {
-        bail!("descriptor {LISTEN_FD} is in use, so no socket can be passed on");
+/// Moves a socket that the parent left open to a descriptor of sd_listen_fds(3).
+fn pass_on(number: Option<&OsString>, to: RawFd) -> anyhow::Result<()> {
+    let number = number.and_then(|number| number.to_str()?.parse().ok());
+    let socket = sibling::inherited(number.context("--listen must be a number")?);
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket.context("--listen")?, to)?;
+    if socket.as_raw_fd() != to {
+        bail!("descriptor {to} is in use, so no socket can be passed on");
     }
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
     // The program owns the socket from now on.
     std::mem::forget(socket);
-    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! It starts the programs from its own directory, forwards its signals to them, and all end together.
 //!
-//! `up` holds the listening socket and passes it to the server. After a crash it restarts the server: no other
-//! program can take the port meanwhile, and connections wait. It also restarts a crashed agent or poller,
+//! `up` holds the listening sockets and passes them to the server. After a crash it restarts the server: no other
+//! program can take their ports meanwhile, and connections wait. It also restarts a crashed agent or poller,
 //! and its spool has the samples that the server did not receive.
 
 mod programs;
@@ -33,9 +33,9 @@ pub(crate) struct UpArgs {
     /// Data folder [default: /var/lib/jobmeter as root, else in the XDG state folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Address of the server [default: 127.0.0.1:8790, or the next free port]
+    /// Address of the server; for several, repeat the flag [default: 127.0.0.1:8790, or the next free port]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<String>,
+    listen: Vec<String>,
     /// Interval between readings of the counters [default: 5s]
     #[arg(long, value_name = "TIME")]
     period: Option<String>,
@@ -116,7 +116,8 @@ pub(crate) fn up(
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let (events, received) = sync_channel(8);
     let arguments = server_arguments(args, &data, verbose);
-    let holder = Holder { listener: listener(&arguments, &environment), arguments };
+    let listeners = listeners(&arguments, &environment).unwrap_or_default();
+    let holder = Holder { listeners, arguments };
     let (mut child, server) = holder.start()?;
     let stdout = child.stdout.take().context("the server's output")?;
     let url = ready(stdout)?;
@@ -143,12 +144,12 @@ pub(crate) fn up(
     follow(&received, &events, (&holder, &mut starts), programs)
 }
 
-/// Opens the server's listening socket. `None`: the settings are wrong, or the address is unavailable; the
+/// Opens the server's listening sockets. `None`: the settings are wrong, or an address is unavailable; the
 /// server reports the error itself.
-fn listener(
+fn listeners(
     arguments: &[OsString],
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Option<TcpListener> {
+) -> Option<Vec<TcpListener>> {
     let words = [OsString::from("jobmeter-server")].into_iter().chain(arguments.iter().cloned());
     let matches = config::server_command().try_get_matches_from(words).ok()?;
     let settings = config::server_settings();
@@ -156,9 +157,12 @@ fn listener(
         config::given(&settings, &matches, "server", config::paths::SERVER_FILE, environment);
     let given = config::ConfigInputs { file: flags.file, environment, flags: flags.flags };
     let loaded = config::load_server(&given).ok()?;
-    let address = loaded.config.listen.listen.0;
     let named = loaded.values().raw("listen");
     let named = named.is_some_and(|(_, origin)| *origin != config::ValueOrigin::Default);
+    loaded.config.listen.listen.iter().map(|address| listener(address.0, named)).collect()
+}
+
+fn listener(address: SocketAddr, named: bool) -> Option<TcpListener> {
     let last = if named { address.port() } else { address.port().saturating_add(PORTS_TRIED) };
     let listener = (address.port()..=last)
         .find_map(|port| TcpListener::bind(SocketAddr::new(address.ip(), port)).ok())?;
@@ -183,7 +187,7 @@ fn check_agent(
 
 fn server_arguments(args: &UpArgs, data: &Path, verbose: u8) -> Vec<OsString> {
     let mut arguments = vec!["--data".into(), data.join(config::paths::STORE_DIR).into_os_string()];
-    if let Some(listen) = &args.listen {
+    for listen in &args.listen {
         arguments.extend(["--listen".into(), listen.into()]);
     }
     for (flag, value) in &args.retention.0 {

@@ -143,7 +143,8 @@ impl Registry {
     }
 }
 
-/// Visits the allocations within a window, sorted by device, start and job; `limit` + 1 at most.
+/// Visits the allocations within a window, sorted by device, start and job. If there are more than `limit`, visits any
+/// `limit` + 1 of them.
 pub(crate) fn each_allocation(
     db: &Connection,
     (window, owner): (&Window, Option<Owner>),
@@ -158,11 +159,14 @@ pub(crate) fn each_allocation(
     } else {
         ("NULL, NULL, NULL", "NULL, NULL, NULL")
     };
+    // The search stops at the limit: everyone may read allocations of all jobs, if the settings permit it.
     let sql = format!(
-        "SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop, {of_seen}{}
-         UNION ALL
-         SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}, {of_unseen}{} AND {UNSEEN}
-         ORDER BY 5, 6, 1, 2 LIMIT {}",
+        "SELECT * FROM (
+             SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, t.stop, {of_seen}{}
+             UNION ALL
+             SELECT r.cluster, r.id, r.uid, r.start, t.device, t.start, {STOP}, {of_unseen}{} AND {UNSEEN}
+             LIMIT {})
+         ORDER BY 5, 6, 1, 2",
         seen.text,
         unseen.text,
         limit.saturating_add(1)

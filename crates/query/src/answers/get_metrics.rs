@@ -7,7 +7,7 @@ use crate::rows::slices::AsRate;
 use crate::rows::summary;
 use crate::rows::table_rows::{Batches, GetMetricsOptions, Rows};
 use crate::{QueryContext, QueryEngine, QueryError, RowQuery, View, parse_time};
-use jobs::{AccessLevel, JobName};
+use jobs::{AccessLevel, JobName, Reader};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -317,7 +317,7 @@ impl QueryEngine {
         };
         let cluster = name.cluster.clone().or_else(|| query.cluster.clone());
         let name = JobName { cluster, display_id: name.display_id.clone() };
-        let key = self.job_seen(&name, context)?;
+        let key = self.job_on_nodes(&name, context)?;
         let mut extent = self.job_extent(&key, context)?;
         if query.summary {
             extent.shrink_to_windows_within();
@@ -335,18 +335,22 @@ impl QueryEngine {
         Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, node_rows })
     }
 
-    /// Devices and time range of a job over all visible runs. A running job ends now.
+    /// Devices and time range of a job over all visible runs. If none is visible, and the reader may learn the nodes of
+    /// any job, over all runs. A running job ends now.
     pub(crate) fn job_extent(
         &self,
         key: &JobKey,
         context: &QueryContext,
     ) -> Result<JobExtent, QueryError> {
-        let now = context.now;
-        let mut runs = Vec::new();
-        for run in self.registry.runs(key)? {
-            if self.registry.sees_run(context.reader, &run)? == AccessLevel::All {
-                runs.push(run);
+        let (now, mut reader) = (context.now, context.reader);
+        let (mut runs, all) = (Vec::new(), self.registry.runs(key)?);
+        for run in &all {
+            if self.registry.sees_run(reader, run)? == AccessLevel::All {
+                runs.push(run.clone());
             }
+        }
+        if runs.is_empty() && context.job_nodes {
+            (runs, reader) = (all, Reader::Everything);
         }
         let (runs_of, to) = (runs, Timestamp(i64::MIN));
         let (devices, runs, spans) = (BTreeSet::new(), Vec::new(), HashMap::new());
@@ -358,7 +362,7 @@ impl QueryEngine {
             extent.from = extent.from.min(start);
             extent.to = extent.to.max(stop);
             extent.runs.push((start.0, stop.0));
-            let granted = self.registry.granted(context.reader, &run)?;
+            let granted = self.registry.granted(reader, &run)?;
             for allocation in self.registry.allocations(key, start)? {
                 if !granted.has(&allocation.device) {
                     continue;

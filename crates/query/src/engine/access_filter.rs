@@ -157,7 +157,8 @@ pub(crate) enum ListedAs {
 }
 
 impl ListedAs {
-    fn names(self, series: &Series) -> [Option<DeviceId>; 2] {
+    /// The names, at most one of each kind.
+    pub(crate) fn names(self, series: &Series) -> [Option<DeviceId>; 2] {
         let alias = || DeviceId::new(&series.labels.get(ALIAS)?).ok();
         match self {
             Self::Device => [Some(series.device.clone()), None],
@@ -194,13 +195,36 @@ impl AccessFilter {
             return Arc::clone(snapshot);
         }
         let access = self.clone();
-        snapshot.limited_to(Arc::new(move |series, (from, to)| {
-            listed.names(series).iter().flatten().any(|device| {
+        snapshot.limited_to(Arc::new(move |series, span| access.touches(series, span, listed)))
+    }
+
+    /// Limits a snapshot in the same way, and to the series that meet a condition.
+    pub(crate) fn limit_to(
+        &self,
+        snapshot: Snapshot,
+        listed: ListedAs,
+        condition: impl Fn(&Series) -> bool + Send + Sync + 'static,
+    ) -> Snapshot {
+        let access = self.clone();
+        snapshot.limited_to(Arc::new(move |series, span| {
+            condition(series) && access.touches(series, span, listed)
+        }))
+    }
+
+    /// Whether the reader may see a sample of a series in an interval.
+    fn touches(
+        &self,
+        series: &Series,
+        (from, to): (Timestamp, Timestamp),
+        listed: ListedAs,
+    ) -> bool {
+        let reader = self.context.reader;
+        reader.sees_every_job()
+            || listed.names(series).iter().flatten().any(|device| {
                 // If the registry fails, the check of the rows fails too and returns the error.
-                let seen = access.of(device, series.job.as_ref());
+                let seen = self.of(device, series.job.as_ref());
                 seen.map_or(true, |seen| seen.touches(from.0, to.0))
             })
-        }))
     }
 
     /// When the reader sees samples of a device that are attributed to this job, or to no job.

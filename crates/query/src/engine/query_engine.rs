@@ -73,6 +73,8 @@ pub struct QueryContext {
     pub cancel: Cancel,
     /// Receives the jobs that the query reads, for the audit log.
     pub watch: Option<Arc<dyn ReadObserver>>,
+    /// Whether the reader may learn when and on which nodes any job ran, as an unidentified caller may.
+    pub job_nodes: bool,
     /// Client key for fair scheduling of queries: the same text for all queries of one client.
     pub user_key: Arc<str>,
 }
@@ -88,7 +90,8 @@ pub trait ReadObserver: fmt::Debug + Send + Sync {
 impl QueryContext {
     /// A reader with a new [`Cancel`].
     pub fn new(reader: Reader, now: Timestamp) -> Self {
-        Self { reader, now, cancel: Cancel::default(), watch: None, user_key: Arc::from("") }
+        let (cancel, user_key) = (Cancel::default(), Arc::from(""));
+        Self { reader, now, cancel, watch: None, job_nodes: false, user_key }
     }
 
     /// Records that the answer may contain data of this job.
@@ -213,6 +216,21 @@ impl QueryEngine {
         self.judged(name, key, sees, context)
     }
 
+    /// Resolves a job name for a query of the nodes that the job had: any job, if the reader may learn them.
+    ///
+    /// # Errors
+    /// As [`Self::job_seen`].
+    pub(crate) fn job_on_nodes(
+        &self,
+        name: &JobName,
+        context: &QueryContext,
+    ) -> Result<JobKey, QueryError> {
+        match self.job_seen(name, context) {
+            Err(_) if context.job_nodes => Ok(self.registry.resolve(name)?),
+            found => found,
+        }
+    }
+
     fn judged(
         &self,
         name: &JobName,
@@ -269,6 +287,28 @@ impl QueryEngine {
     ) -> Result<Vec<Interval>, QueryError> {
         context.meets_any();
         Ok(self.registry.intervals(&Window { reader: context.reader, ..window.clone() })?)
+    }
+
+    /// Allocations of which the reader may learn device and times, without shares: of all jobs, if they may learn them.
+    ///
+    /// # Errors
+    /// The registry fails, or there are more rows than its limit.
+    pub fn node_times(
+        &self,
+        window: &Window,
+        context: &QueryContext,
+    ) -> Result<Vec<Interval>, QueryError> {
+        if !context.job_nodes {
+            return self.allocations(window, context);
+        }
+        let reader = Reader::Everything;
+        context.meets_any();
+        Ok(self.registry.intervals(&Window {
+            reader,
+            uid: None,
+            shares: false,
+            ..window.clone()
+        })?)
     }
 
     /// Gaps in an interval, of one device or of all, as far as they are visible to this reader.

@@ -1,18 +1,12 @@
-//! Lists: series, latest values, jobs, metric catalogue, gaps, available metrics.
+//! Lists: series, latest values, jobs, metric catalogue, gaps.
 
-use crate::common::print::ALIAS;
 use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
-use crate::lists::available::AvailableFilter;
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Filter;
-use model::{DeviceId, Gap, Timestamp};
+use model::{Gap, Timestamp};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use storage::{Chunk, JobSelector, Selector, SeriesInfo};
-
-/// Maximum age of a metric's latest sample at an instant for the metric to count as available.
-const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
+use store::{Selector, SeriesInfo};
 
 impl QueryEngine {
     /// The selected series of an interval, at most [`crate::Settings::series_max`]. The list comes from indexes,
@@ -43,7 +37,7 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         let mut series = Vec::new();
         for info in snapshot.series(select, from, to)? {
             let seen = access.of(&info.series.device, info.series.job.as_ref())?;
@@ -144,56 +138,10 @@ impl QueryEngine {
         };
         self.store.catalogue().into_iter().map(info).collect()
     }
-
-    /// Devices and metrics with samples in the minute before `at`, aliases included. The devices are the given
-    /// ones, or those of the job; for a job, `at` is at most its end. Kwollect's order: names such as `node-12`
-    /// first, by name and number.
-    ///
-    /// # Errors
-    /// The job is unknown or owned by another user; a block cannot be read.
-    pub fn available_metrics(
-        &self,
-        at: Timestamp,
-        only: &AvailableFilter,
-        context: &QueryContext,
-    ) -> Result<Vec<(DeviceId, Arc<str>)>, QueryError> {
-        let devices = only.devices.as_ref();
-        let mut wanted: Option<BTreeSet<DeviceId>> =
-            devices.map(|devices| devices.iter().cloned().collect());
-        let (mut at, mut select) = (at, Selector::default());
-        if let Some(name) = &only.job {
-            let key = self.job_seen(name, context)?;
-            let extent = self.job_extent(&key, context)?;
-            at = at.min(extent.to);
-            wanted = Some(wanted.unwrap_or(extent.devices));
-            select.job = JobSelector::NoneOrIs(key);
-        }
-        let from = at.plus(-AVAILABLE_WITHIN);
-        let access = AccessFilter::new(self, context, (from, at), None);
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::DeviceAndAlias);
-        let mut seen = BTreeSet::new();
-        for chunk in snapshot.scan(&select, from, at) {
-            context.cancel.check()?;
-            let Chunk { series: info, times, .. } = chunk?;
-            let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());
-            for device in [Some(info.series.device.clone()), alias].into_iter().flatten() {
-                if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&device)) {
-                    continue;
-                }
-                let when = access.of(&device, info.series.job.as_ref())?;
-                if times.iter().any(|at| when.at(*at)) {
-                    seen.insert((device, Arc::clone(&info.series.metric)));
-                }
-            }
-        }
-        let mut list: Vec<_> = seen.into_iter().collect();
-        list.sort_by(|a, b| by_number(a.0.as_str(), b.0.as_str()).then_with(|| a.1.cmp(&b.1)));
-        Ok(list)
-    }
 }
 
 /// Sorts `node-2` before `node-10`, and both before names without a number.
-fn by_number(a: &str, b: &str) -> Ordering {
+pub(crate) fn by_number(a: &str, b: &str) -> Ordering {
     let parts = |name: &str| {
         let (host, number) = name.rsplit_once('-')?;
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -53,7 +53,7 @@ impl JobRows {
         };
         let mut allocations: HashMap<DeviceId, Vec<Interval>> = HashMap::new();
         for job in keys_wanted {
-            for allocation in engine.allocations(&window(job), context)? {
+            for allocation in engine.node_times(&window(job), context)? {
                 let here = query.devices.as_ref().is_none_or(|of| of.contains(&allocation.device));
                 if here && jobs.matches(Some(&allocation.key)) {
                     allocations.entry(allocation.device.clone()).or_default().push(allocation);

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::auth::audit::{AuditedChange, Unchanged};
 use crate::auth::authentication::{AuthContext, authenticate, no_credentials};
 use crate::auth::caller::{Caller, Rights};
+use crate::auth::page_origins::{self, PageRequest};
 use crate::common::counts::Route;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::compression::{Coding, compress};
@@ -43,12 +44,13 @@ pub(crate) async fn gate(
 ) -> Response {
     let (began, _under_way) = (Instant::now(), app.counts.begins());
     let route = Route::of(request.uri().path());
+    let page = page_origins::of_page(&app.live().access_settings.origins, &request);
     if let Some(status) = is_too_long(&request, app.limits.header_bytes_max) {
         app.counts.answered(route, status.as_u16(), began.elapsed());
-        return with_common_headers(&app, route, status.into_response());
+        return with_common_headers(&app, route, page, status.into_response());
     }
     let coding = Coding::accepted(request.headers());
-    let admitted = admit(&app, &request);
+    let admitted = admit(&app, &request, page.as_ref());
     let traced = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
@@ -63,7 +65,10 @@ pub(crate) async fn gate(
                 Rights::User(_) | Rights::StaffUser(_) | Rights::JobReporter(_) | Rights::Push(_)
             );
             request.extensions_mut().insert(caller);
-            let response = next.run(request).await;
+            let response = match page.as_ref().and_then(PageRequest::preflight) {
+                Some(response) => response,
+                None => next.run(request).await,
+            };
             let audited = response.extensions().get::<AuditedChange>();
             let is_unchanged = response.extensions().get::<Unchanged>().is_some();
             let has_changed =
@@ -88,13 +93,24 @@ pub(crate) async fn gate(
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
     let response = compress(coding, response, (&app.compressing, &slots.user_key));
-    with_common_headers(&app, route, response.map(|body| holding(body, slots)))
+    with_common_headers(&app, route, page, response.map(|body| holding(body, slots)))
 }
 
 /// Adds the headers of every response.
-fn with_common_headers(app: &App, route: Route, mut response: Response) -> Response {
-    let is_error = response.status().is_client_error();
+fn with_common_headers(
+    app: &App,
+    route: Route,
+    page: Option<PageRequest>,
+    mut response: Response,
+) -> Response {
+    let (is_error, live) = (response.status().is_client_error(), app.live());
     let headers = response.headers_mut();
+    if !live.access_settings.origins.is_empty() {
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+    if let Some(page) = page {
+        page.permit(headers);
+    }
     for (name, value) in ON_EVERY_ANSWER {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
@@ -102,7 +118,7 @@ fn with_common_headers(app: &App, route: Route, mut response: Response) -> Respo
         // A response is for one caller only. A shared cache could return it to another.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    if app.live().tls.is_some() {
+    if live.tls.is_some() {
         let always = HeaderValue::from_static(TLS_FROM_NOW_ON);
         headers.insert(header::STRICT_TRANSPORT_SECURITY, always);
     }
@@ -244,9 +260,23 @@ pub(crate) async fn pushers_too(request: Request, next: Next) -> Response {
     }
 }
 
-fn admit(app: &App, request: &Request) -> Result<Caller, HttpError> {
-    let live = app.live();
-    let known = AuthContext { names: &live.names, tokens: &live.tokens, access: &live.access };
-    let made = |token: &str| app.user_tokens.find(token, app.now());
-    authenticate(&known, &made, request)
+fn admit(app: &App, request: &Request, page: Option<&PageRequest>) -> Result<Caller, HttpError> {
+    let (live, now) = (app.live(), app.now());
+    let known = AuthContext {
+        names: &live.names,
+        tokens: &live.tokens,
+        jwt: live.jwt.as_ref(),
+        jwt_rejected: &app.counts.jwt_rejected,
+        now,
+        access: &live.access,
+    };
+    let made = |token: &str| app.user_tokens.find(token, now);
+    let caller = authenticate(&known, &made, request, page.is_some())?;
+    let is_refused = page.is_none() && !live.access_settings.origins.is_empty();
+    if is_refused && page_origins::planned_method(request).is_some() {
+        let message = "pages of this origin may not send this request; `access.origins` names the origins whose pages \
+                       may read";
+        return Err(HttpError::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message));
+    }
+    Ok(caller)
 }

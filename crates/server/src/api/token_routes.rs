@@ -146,8 +146,8 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, HttpError>
         (Rights::Admin(_), _) => Ok(new_token),
         (Rights::User(uid) | Rights::StaffUser(uid), Rights::Reading(of)) if uid == of => {
             if caller.by_user_token {
-                let message = "a created token cannot create another token; use your login or a \
-                               token of the token file";
+                let message = "a created token or a JSON Web Token cannot create another token; use your \
+                               login or a token of the token file";
                 return Err(HttpError::forbidden(message));
             }
             Ok(new_token)

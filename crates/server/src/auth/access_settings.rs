@@ -33,6 +33,8 @@ impl UserFiles {
 pub(crate) struct Access {
     /// Whether unidentified callers may read node samples.
     pub(crate) anonymous: bool,
+    /// Whether every reader may query nodes by the ID of any job.
+    pub(crate) job_nodes: bool,
     /// Whether the kernel identifies the caller of a loopback connection.
     pub(crate) by_kernel: bool,
     /// Whether users see a node only while a job visible to them runs there.
@@ -73,7 +75,8 @@ impl Access {
             return Err(unknown);
         }
         Ok(Self {
-            anonymous: settings.anonymous == config::Anonymous::Nodes,
+            anonymous: settings.anonymous != config::Anonymous::None,
+            job_nodes: settings.anonymous == config::Anonymous::Jobs,
             by_kernel: settings.loopback == config::Loopback::User,
             own_nodes: settings.nodes == Nodes::Own,
             staff,

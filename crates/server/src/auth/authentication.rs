@@ -5,14 +5,16 @@ use crate::auth::audit::Actor;
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::connection::Connection;
 use crate::auth::peer::host_of_ip;
+use crate::auth::tokens::json_web_tokens::{JwtError, JwtVerifier, VerifiedToken};
 use crate::auth::tokens::{Tokens, fingerprint};
 use crate::auth::user_tokens::FoundToken;
+use crate::common::counts::JwtRejections;
 use crate::common::http_error::{HttpError, Why};
 use axum::extract::Request;
 use axum::http::header;
 use axum::http::{HeaderMap, Method, StatusCode};
 use base64::Engine;
-use model::Origin;
+use model::{Origin, Timestamp};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -50,6 +52,12 @@ pub(crate) struct AuthContext<'a> {
     pub(crate) names: &'a [String],
     /// Tokens of the token file.
     pub(crate) tokens: &'a Tokens,
+    /// Verifies JSON Web Tokens; `None`: the server accepts none.
+    pub(crate) jwt: Option<&'a JwtVerifier>,
+    /// Counts rejected JSON Web Tokens.
+    pub(crate) jwt_rejected: &'a JwtRejections,
+    /// The time of the request.
+    pub(crate) now: Timestamp,
     /// Permissions of this machine's users.
     pub(crate) access: &'a Access,
 }
@@ -63,11 +71,12 @@ pub(crate) fn no_credentials() -> HttpError {
 }
 
 /// Identifies the caller of a request, or refuses it: checks host, origin, token, certificate and kernel
-/// user.
+/// user. `page`: whether a page of an origin of the setting sends it, and it only reads.
 pub(crate) fn authenticate(
     known: &AuthContext<'_>,
     made: &FindToken<'_>,
     request: &Request,
+    page: bool,
 ) -> Result<Caller, HttpError> {
     let connection = request.extensions().get::<Connection>();
     let connection =
@@ -81,9 +90,14 @@ pub(crate) fn authenticate(
         let status = StatusCode::MISDIRECTED_REQUEST;
         return Err(HttpError::new(status, "08004", Why::Host, message));
     }
-    if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-        same_origin(request.headers(), host)?;
+    let own_page = same_origin(request.headers(), host);
+    let other_page = page && own_page.is_err();
+    if !other_page && !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        own_page?;
     }
+    // A page of another origin gets no rights from the machine on which its browser runs.
+    let unidentified = Connection { owner: None, ..connection.clone() };
+    let connection = if other_page { &unidentified } else { connection };
     let (rights, who, by_user_token) = who(known, made, connection, request.headers())?;
     let path: String = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
     let actor = Actor {
@@ -165,19 +179,14 @@ fn who(
     connection: &Connection,
     headers: &HeaderMap,
 ) -> Result<(Rights, Arc<str>, bool), HttpError> {
-    if let Some(authorization) = headers.get(header::AUTHORIZATION) {
-        let unknown = || HttpError::unidentified("the token is unknown, expired or revoked");
-        let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
-        if let Some(rights) = known.tokens.rights(&token) {
-            // Two tokens of one scope are two callers: neither uses up the limits of the other.
-            let name = rights.scope_name().map(|name| format!(":{name}")).unwrap_or_default();
-            let (scope, id) = (rights.scope(), fingerprint(&token));
-            let who = format!("a token of `{scope}{name}` (sha256:{id})");
-            return Ok((rights, who.into(), false));
+    let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
+    if let Some(authorization) = authorizations.next() {
+        if authorizations.next().is_some() {
+            // A proxy in between may have checked the other one.
+            return Err(HttpError::unidentified("the request has two Authorization headers"));
         }
-        let FoundToken { id, rights } = made(&token).ok_or_else(unknown)?;
-        let who = format!("token {id} of `{}`", rights.scope());
-        return Ok((rights, who.into(), true));
+        let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown_token)?;
+        return of_token(known, made, &token, connection.ends.theirs.ip());
     }
     if let Some(name) = &connection.certificate {
         let origin =
@@ -196,6 +205,54 @@ fn who(
     };
     let who = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("uid {uid}"));
     Ok((rights, who.into(), false))
+}
+
+fn unknown_token() -> HttpError {
+    HttpError::unidentified("the token is unknown, expired or revoked")
+}
+
+/// Returns the rights that a token gives, the caller's name, and whether the token is one that a user created or a
+/// JSON Web Token: neither may create another.
+///
+/// The server's own tokens have precedence: they are compared as a whole, so no other token is taken for one.
+pub(crate) fn of_token(
+    known: &AuthContext<'_>,
+    made: &FindToken<'_>,
+    token: &str,
+    from: IpAddr,
+) -> Result<(Rights, Arc<str>, bool), HttpError> {
+    let scope = |rights: &Rights| {
+        let name = rights.scope_name().map(|name| format!(":{name}")).unwrap_or_default();
+        format!("{}{name}", rights.scope())
+    };
+    if let Some(rights) = known.tokens.rights(token) {
+        // Two tokens of one scope are two callers: neither uses up the limits of the other.
+        let who = format!("a token of `{}` (sha256:{})", scope(&rights), fingerprint(token));
+        return Ok((rights, who.into(), false));
+    }
+    if let Some(FoundToken { id, rights }) = made(token) {
+        let who = format!("token {id} of `{}`", rights.scope());
+        return Ok((rights, who.into(), true));
+    }
+    if !JwtVerifier::is_like(token) {
+        return Err(unknown_token());
+    }
+    let Some(jwt) = known.jwt else {
+        let hint = "JSON Web Tokens need the setting `access.jwt_secret_file`";
+        return Err(unknown_token().hint(Some(hint.to_owned())));
+    };
+    match jwt.verify(token, known.now) {
+        Ok(VerifiedToken { role, rights }) => {
+            // All tokens of a role are one caller: a renewed token keeps its limits.
+            let who = format!("a JSON Web Token of role `{role}` (`{}`)", scope(&rights));
+            Ok((rights, who.into(), true))
+        }
+        Err(JwtError { why, message }) => {
+            known.jwt_rejected.add(why, 1);
+            log::warn!("{message}; it came from {}", from.to_canonical());
+            Err(HttpError::unidentified(message))
+        }
+    }
 }
 
 /// The caller's user ID on this machine, if only the kernel identifies them.
@@ -240,7 +297,14 @@ mod tests {
     fn with_known<T>(work: impl FnOnce(&AuthContext<'_>) -> T) -> T {
         let tokens = Tokens::parse("admin aaaaaaaaaaaa\nagent:n1 bbbbbbbbbbbb", b"").unwrap();
         let access = Access { staff: [555].into(), ..Default::default() };
-        work(&AuthContext { names: &names(), tokens: &tokens, access: &access })
+        work(&AuthContext {
+            names: &names(),
+            tokens: &tokens,
+            jwt: None,
+            jwt_rejected: &JwtRejections::default(),
+            now: Timestamp::from_seconds(0),
+            access: &access,
+        })
     }
 
     fn connection(uid: Option<u32>) -> Connection {
@@ -262,7 +326,7 @@ mod tests {
     }
 
     fn status(request: &Request) -> u16 {
-        with_known(|known| authenticate(known, &|_| None, request))
+        with_known(|known| authenticate(known, &|_| None, request, false))
             .map_or_else(|http_error| http_error.status.as_u16(), |_| 200)
     }
 
@@ -359,6 +423,8 @@ mod tests {
             // A trusted origin does not make up for a wrong token.
             assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
         }
+        assert_eq!(who(&[bearer, bearer], &connection(Some(0))), None);
+        assert_eq!(who(&[bearer, ("authorization", "Bearer x")], &connection(Some(0))), None);
         assert_eq!(who(&[], &connection(Some(555))), Some(Rights::StaffUser(555)));
         let made = ("authorization", "Bearer made-token");
         assert_eq!(who(&[made], &connection(Some(0))), Some(Rights::Reading(12)));

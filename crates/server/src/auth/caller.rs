@@ -14,7 +14,7 @@ pub(crate) struct Caller {
     pub(crate) actor: Actor,
     /// Whether users see a node only while a job visible to them runs there.
     pub(crate) own_nodes: bool,
-    /// Whether the caller came with a user-created token.
+    /// Whether the caller came with a user-created token or a JSON Web Token: they create no other token.
     pub(crate) by_user_token: bool,
     /// Whether the kernel identified the caller as a user of the server's own machine.
     pub(crate) is_here: bool,

@@ -163,6 +163,28 @@ words! {
 }
 
 words! {
+    /// Reason to reject a JSON Web Token.
+    JwtRejection {
+        /// Longer than the limit.
+        TooLong "too_long",
+        /// Not in the form of a token.
+        Malformed "malformed",
+        /// Not signed with HS256, or with extensions.
+        Algorithm "algorithm",
+        /// Not signed with the server's secret.
+        Signature "signature",
+        /// Expired.
+        Expired "expired",
+        /// Not valid yet.
+        Early "not_yet_valid",
+        /// A claim is missing or invalid.
+        Claims "claims",
+        /// No setting names its role.
+        Role "role",
+    }
+}
+
+words! {
     /// Routes, as `/metrics` groups them.
     Route {
         Batches "batches",
@@ -225,6 +247,9 @@ pub(crate) struct Requests {
     pub(crate) timing: Timing,
 }
 
+/// Rejected JSON Web Tokens.
+pub(crate) type JwtRejections = Counters<{ JwtRejection::ALL.len() }>;
+
 /// All counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -244,6 +269,7 @@ pub(crate) struct Counts {
     pub(crate) arrivals: Counters<{ Arrival::ALL.len() }>,
     pub(crate) breaks: Counters<{ Break::ALL.len() }>,
     pub(crate) http_errors: Counters<{ Why::ALL.len() }>,
+    pub(crate) jwt_rejected: JwtRejections,
     pub(crate) requests: [Requests; Route::ALL.len()],
     /// Requests without a response header yet.
     pub(crate) under_way: AtomicUsize,

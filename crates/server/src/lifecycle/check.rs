@@ -1,5 +1,6 @@
 //! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
+use crate::auth::tokens::json_web_tokens::WEAK_SECRET;
 use crate::http::listen::listen;
 use crate::lifecycle::poller_process;
 use crate::lifecycle::server::StartError;
@@ -13,6 +14,7 @@ use model::nearest;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use store::{OpenError, RealDisk};
 
@@ -75,9 +77,13 @@ fn findings(
 ) -> Vec<Finding> {
     let config = &loaded.config;
     let agents = config.keep.agent_config.as_deref();
-    let (_, errors) = ReloadableConfig::read(config, agents, config.listen.listen.0, root);
+    let listen: Vec<SocketAddr> = config.listen.listen.iter().map(|one| one.0).collect();
+    let (live, errors) = ReloadableConfig::read(config, agents, &listen, root);
     let mut found: Vec<Finding> =
         errors.iter().map(|(key, error)| Finding::error(key, error)).collect();
+    if live.is_some_and(|live| live.jwt.is_some_and(|jwt| jwt.is_weak())) {
+        found.push(Finding::note("access.jwt_secret_file", WEAK_SECRET));
+    }
     found.extend(
         configured_schedulers::errors(&config.schedulers)
             .iter()
@@ -107,7 +113,8 @@ fn findings(
         found.push(Finding::error("log.file", error));
     }
     found.extend(config.poll.metrics_dir.as_deref().and_then(check_poller));
-    found.extend(check_port(config, !loaded.values().is_default("listen"), in_use));
+    let is_given = !loaded.values().is_default("listen");
+    found.extend(listen.into_iter().filter_map(|one| check_port(one, is_given, in_use)));
     found
 }
 
@@ -186,11 +193,10 @@ fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
 }
 
 /// Checks whether the port is free.
-fn check_port(config: &ServerConfig, is_given: bool, in_use: bool) -> Option<Finding> {
+fn check_port(address: SocketAddr, is_given: bool, in_use: bool) -> Option<Finding> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let address = config.listen.listen.0;
-    let listened = runtime
-        .and_then(|runtime| runtime.block_on(async { listen(None, address, is_given).map(drop) }));
+    let listened =
+        runtime.and_then(|runtime| runtime.block_on(async { listen(address, is_given).map(drop) }));
     let error = listened.err()?;
     let is_taken = error.kind() == ErrorKind::AddrInUse;
     let what = StartError::Listen { address, error };

@@ -12,4 +12,5 @@ pub(crate) mod retention;
 pub(crate) mod runtime_file;
 pub(crate) mod server;
 pub mod sql_worker;
+pub(crate) mod startup_warnings;
 pub(crate) mod store_halves;

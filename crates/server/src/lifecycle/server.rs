@@ -16,13 +16,14 @@ use crate::common::tasks::Tasks;
 use crate::http::body::Budgets;
 use crate::http::compression;
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
-use crate::http::listen::{listen, passed_address};
+use crate::http::listen::{addresses, listen_everywhere};
 use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
 use crate::lifecycle::sql_worker;
+use crate::lifecycle::startup_warnings::{warn_of_openness, warn_of_weak_secret};
 use crate::reloadable_config::{LiveErrors, ReloadError, ReloadableConfig};
 use crate::schedulers::configured_schedulers::{PlanError, plans};
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
@@ -57,9 +58,9 @@ pub struct Settings {
     pub config: ServerConfig,
     /// Folder for all of the server's data.
     pub data: PathBuf,
-    /// A listening socket that the service manager opened; it replaces a socket of the server's own.
-    pub passed: Option<Arc<std::net::TcpListener>>,
-    /// Whether the address is configured explicitly: then the server uses no other port.
+    /// Listening sockets that the service manager opened; they replace sockets of the server's own.
+    pub passed: Arc<[std::net::TcpListener]>,
+    /// Whether the addresses are configured explicitly: then the server uses no other port.
     pub listen_given: bool,
     /// File with the configuration for agents.
     pub agent_config: Option<PathBuf>,
@@ -112,6 +113,9 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
+    /// A socket of the service manager cannot be used.
+    #[error("the sockets of the service manager: {0}")]
+    Passed(io::Error),
     /// The files of this machine cannot be read.
     #[error(transparent)]
     Machine(#[from] ReadError),
@@ -126,7 +130,8 @@ pub struct Server {
     app: Arc<App>,
     tasks: Arc<Tasks>,
     stopping: watch::Sender<bool>,
-    address: SocketAddr,
+    /// The addresses that the server listens on, in the order of the setting.
+    addresses: Vec<SocketAddr>,
     agent_config: Option<PathBuf>,
     root: Root,
 }
@@ -143,20 +148,19 @@ impl Server {
     /// The configuration is invalid, another server uses the data folder, or the address is in use.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let Settings { config, data, passed, listen_given, agent_config, limits, .. } = settings;
-        let address_wanted = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
+        let wanted = addresses(&passed, &config.listen.listen).map_err(StartError::Passed)?;
         let root = Root::live()?;
         // First, before any change: a server that others could reach without a token must not start.
-        let live = load(&config, agent_config.as_deref(), address_wanted, &root).await?;
+        let live = load(&config, agent_config.as_deref(), &wanted, &root).await?;
         let rounds: Vec<Poller> = plans(&config.schedulers)?.into_iter().map(Poller::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
             move || open(&data, &config, &root)
         });
         let opened = opened.await.map_err(|_| StartError::Panicked)??;
-        let listened = listen(passed.as_deref(), address_wanted, listen_given);
-        let listened = listened.and_then(|listener| Ok((listener.local_addr()?, listener)));
-        let (address, listener) =
-            listened.map_err(|error| StartError::Listen { address: address_wanted, error })?;
+        let listened = listen_everywhere(&passed, &wanted, listen_given);
+        let (addresses, listeners) =
+            listened.map_err(|(address, error)| StartError::Listen { address, error })?;
         let (stopping, stopped) = watch::channel(false);
         let launch = sql_worker::launch(settings.sql_worker);
         let mut app = app(&config, limits, live, (opened, launch), stopped)?;
@@ -166,7 +170,7 @@ impl Server {
         for rounds in rounds {
             tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
         }
-        serve(&app, &tasks, listener, root.clone());
+        serve(&app, &tasks, listeners, root.clone());
         let program = config.access.name_service.then(|| GETENT.to_owned());
         let service = UserIdLookup::new(program);
         tasks.start("name service", crate::background::user_ids::run(Arc::clone(&app), service));
@@ -178,19 +182,23 @@ impl Server {
                 crate::background::job_file::follow(Arc::clone(&app), path),
             );
         }
-        warn_of_openness(&app, &config, address);
-        Ok(Self { app, tasks, stopping, address, agent_config, root })
+        warn_of_openness(&app, &config, &addresses);
+        warn_of_weak_secret(&app);
+        Ok(Self { app, tasks, stopping, addresses, agent_config, root })
     }
 
-    /// The address that the server listens on.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    /// The addresses that the server listens on, in the order of the setting.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
-    /// The server's URL for programs on this machine.
+    /// The server's URL for programs on this machine: the first address on loopback, otherwise the first one.
     pub fn url(&self) -> String {
         let scheme = if self.app.live().tls.is_some() { "https" } else { "http" };
-        let mut address = self.address;
+        let is_here =
+            |address: &&SocketAddr| address.ip().is_unspecified() || address.ip().is_loopback();
+        let here = self.addresses.iter().find(is_here).or(self.addresses.first());
+        let Some(mut address) = here.copied() else { return String::new() };
         if address.ip().is_unspecified() {
             let v4 = address.is_ipv4();
             address.set_ip(if v4 {
@@ -209,12 +217,12 @@ impl Server {
     /// The new configuration is invalid. The server keeps the old one.
     pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveErrors> {
         let (config, agents) = (config.clone(), self.agent_config.clone());
-        let address = self.address;
-        let live = load(&config, agents.as_deref(), address, &self.root).await?;
+        let live = load(&config, agents.as_deref(), &self.addresses, &self.root).await?;
         if live.tls.is_some() != self.app.live().tls.is_some() {
             return Err(ReloadError::TlsChanged.into());
         }
         self.app.set_live(live);
+        warn_of_weak_secret(&self.app);
         self.app.counts.reloads.add(1);
         Ok(())
     }
@@ -247,11 +255,12 @@ impl Server {
 async fn load(
     config: &ServerConfig,
     agents: Option<&Path>,
-    listen: SocketAddr,
+    listen: &[SocketAddr],
     root: &Root,
 ) -> Result<ReloadableConfig, LiveErrors> {
     let (config, agents, root) = (config.clone(), agents.map(Path::to_owned), root.clone());
-    let load = move || ReloadableConfig::load(&config, agents.as_deref(), listen, &root);
+    let listen = listen.to_vec();
+    let load = move || ReloadableConfig::load(&config, agents.as_deref(), &listen, &root);
     tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(ReloadError::Panicked.into()))
 }
 
@@ -447,7 +456,7 @@ fn app(
     })
 }
 
-fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) {
+fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listeners: Vec<TcpListener>, root: Root) {
     let (owners, answering) = SocketOwners::new(root);
     tasks.start("owners", answering);
     let serving = Serving {
@@ -456,7 +465,9 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
         owners,
         tasks: Arc::clone(tasks),
     };
-    tasks.start("accept", accept(listener, serving));
+    for listener in listeners {
+        tasks.start("accept", accept(listener, serving.clone()));
+    }
     tasks.start("minute", crate::background::upkeep::every_minute(Arc::clone(app)));
     tasks.start("on demand", crate::background::demand_follower::run(Arc::clone(app)));
 }
@@ -471,15 +482,4 @@ fn take(app: &Arc<App>) -> RecordSink {
         }
         Ok(observed)
     })
-}
-
-fn warn_of_openness(app: &App, config: &ServerConfig, address: SocketAddr) {
-    if !address.ip().to_canonical().is_loopback() && app.live().tls.is_none() {
-        log::warn!(
-            "listening on {address} without TLS (`plain`): everyone on the way can read tokens and samples"
-        );
-    }
-    if config.listen.plain && address.ip().to_canonical().is_loopback() {
-        log::info!("`plain` has no effect: {address} is reachable only from this machine");
-    }
 }

@@ -81,14 +81,14 @@ impl Site {
         let settings = Settings {
             config,
             data: dir.path().join("data"),
-            passed: None,
+            passed: Default::default(),
             listen_given: true,
             agent_config,
             limits,
             sql_worker: None,
         };
         let server = runtime.block_on(Server::start(settings)).unwrap();
-        let address = server.address();
+        let address = server.addresses()[0];
         Self { runtime, server: Some(server), address, dir }
     }
 
@@ -137,7 +137,7 @@ impl Site {
     }
 }
 
-fn secret(path: &std::path::Path, text: &str) {
+pub(crate) fn secret(path: &std::path::Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();

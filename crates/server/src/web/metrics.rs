@@ -2,7 +2,9 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::counts::{Arrival, Break, Frame, LabelValue, Limit, RecordOutcome, Route, Rule};
+use crate::common::counts::{
+    Arrival, Break, Frame, JwtRejection, LabelValue, Limit, RecordOutcome, Route, Rule,
+};
 use crate::common::http_error::{HttpError, Why};
 use crate::ingest::device_conflicts::contested;
 use crate::queries::node_routes::BUILD;
@@ -47,6 +49,7 @@ pub(crate) async fn metrics(
             demand(&app, &mut page);
             schedulers(&app.schedulers, &mut page);
         }
+        json_web_tokens(&app, &mut page);
         requests(&app, &mut page);
         statements(&app.sql.load(), &mut page);
         process(&mut page);
@@ -116,6 +119,15 @@ fn about(app: &App, page: &mut Page) {
     page.counter(name, help, app.audit.limited.get());
     let name = "jobmeter_audit_lost_total";
     page.counter(name, "Entries of the audit log that could not be written.", app.audit.lost.get());
+}
+
+fn json_web_tokens(app: &App, page: &mut Page) {
+    let name = "jobmeter_jwt_rejected_total";
+    page.head(name, "counter", "Rejected JSON Web Tokens, by reason.");
+    for why in JwtRejection::ALL {
+        let labels = format!("{{reason=\"{}\"}}", why.word());
+        page.sample(name, &labels, app.counts.jwt_rejected.get(why));
+    }
 }
 
 fn ingest(app: &App, page: &mut Page) {

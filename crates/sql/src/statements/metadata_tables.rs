@@ -48,18 +48,21 @@ fn time(at: Timestamp) -> Cell {
     Cell::Time(at.0)
 }
 
-/// Returns the intervals of at least the requested jobs, on request with their shares of devices.
+/// Returns the intervals of at least the requested jobs: those of the reader's jobs with their shares of devices, or
+/// those of which the reader may learn the times.
 fn narrowed(narrow: &ScanFilter, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
     let Filter { uid, ref device, from, to, .. } = narrow.jobs;
     let device = || device.clone();
     let window = |job| Window { job, uid, device: device(), from, to, shares, ..Window::default() };
-    let Some(ids) = few(narrow) else {
-        return scope.engine.allocations(&window(None), &scope.context);
+    let intervals = |window: &Window| match shares {
+        true => scope.engine.allocations(window, &scope.context),
+        false => scope.engine.node_times(window, &scope.context),
     };
+    let Some(ids) = few(narrow) else { return intervals(&window(None)) };
     let mut allocations = Vec::new();
     for id in ids {
         for key in scope.engine.registry().keys_of(*id)? {
-            allocations.extend(scope.engine.allocations(&window(Some(key)), &scope.context)?);
+            allocations.extend(intervals(&window(Some(key)))?);
         }
     }
     Ok(allocations)

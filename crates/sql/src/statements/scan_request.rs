@@ -51,7 +51,7 @@ fn jobs(view: View, narrow: &ScanFilter, scope: &Scope) -> Result<JobSelector, Q
         _ if view == View::ByJob => {
             let (from, to) = (Some(narrow.from), Some(narrow.to));
             let window = Window { from, to, ..Window::default() };
-            let allocations = scope.engine.allocations(&window, &scope.context)?;
+            let allocations = scope.engine.node_times(&window, &scope.context)?;
             allocations
                 .into_iter()
                 .map(|allocation| allocation.key)

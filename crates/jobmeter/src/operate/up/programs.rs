@@ -8,7 +8,7 @@ use signal_hook::consts::SIGHUP;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
@@ -23,6 +23,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 const RESTARTS_MAX: u32 = 5;
 /// After this time a program counts as steady.
 const STEADY_US: u64 = 60_000_000;
+/// Smallest number of a socket that a program receives: the program moves it to its place among lower numbers.
+const PASSED_FD_MIN: RawFd = 200;
 /// Time limit for a program to end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -58,17 +60,16 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The server's socket, and the arguments of the server.
+/// The server's sockets, and the arguments of the server.
 pub(super) struct Holder {
-    /// `None`: the server opens its own socket, and reports why it cannot.
-    pub(super) listener: Option<TcpListener>,
+    /// None: the server opens its own sockets, and reports why it cannot.
+    pub(super) listeners: Vec<TcpListener>,
     pub(super) arguments: Vec<OsString>,
 }
 
 impl Holder {
     pub(super) fn start(&self) -> anyhow::Result<(Child, Program)> {
-        let socket = self.listener.as_ref().map(TcpListener::try_clone).transpose()?;
-        start("jobmeter-server", &self.arguments, socket.map(OwnedFd::from))
+        start("jobmeter-server", &self.arguments, &self.listeners)
     }
 
     /// Restarts the server; `Ready` follows when it answers.
@@ -103,7 +104,7 @@ impl ProgramStarts {
     }
 
     pub(super) fn start(&mut self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
-        let (child, program) = start(self.name, &self.arguments, None)?;
+        let (child, program) = start(self.name, &self.arguments, &[])?;
         self.last_us = monotonic_us();
         watch(self.name, child, events.clone());
         Ok(program)
@@ -123,19 +124,28 @@ impl ProgramStarts {
 fn start(
     name: &'static str,
     arguments: &[OsString],
-    socket: Option<OwnedFd>,
+    sockets: &[TcpListener],
 ) -> anyhow::Result<(Child, Program)> {
-    let steps = Steps { end_with_us: true, listen: socket.is_some(), ..Steps::default() };
+    // Open in this program only, and closed in this process at the end of this function.
+    let sockets: Vec<OwnedFd> = sockets.iter().map(left_open).collect::<io::Result<_>>()?;
+    let listen = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    let steps = Steps { end_with_us: true, listen, ..Steps::default() };
     let mut command = steps.command(beside(name)?.as_os_str(), arguments)?;
     let stdout = if name == "jobmeter-server" { Stdio::piped() } else { Stdio::inherit() };
-    let stdin = socket.map_or_else(Stdio::null, Stdio::from);
-    let child = command.process_group(0).stdin(stdin).stdout(stdout).spawn();
+    let child = command.process_group(0).stdin(Stdio::null()).stdout(stdout).spawn();
     let child = child.with_context(|| format!("starting {name}"))?;
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
         .context("the program's process ID")?;
     Ok((child, Program { name, pid }))
+}
+
+/// A copy of a socket that stays open in the next program that starts, with a number that the program does not need.
+fn left_open(socket: &TcpListener) -> io::Result<OwnedFd> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(socket, PASSED_FD_MIN)?;
+    rustix::io::fcntl_setfd(&copy, rustix::io::FdFlags::empty())?;
+    Ok(copy)
 }
 
 /// The URL in the server's line `ready: URL`; passes its other output on.
@@ -208,7 +218,7 @@ pub(super) fn follow(
                         may_restart.then(|| restart(name, status, || starts.start(events)))
                     }
                     None => {
-                        let may_restart = crashed && ready && holder.listener.is_some();
+                        let may_restart = crashed && ready && !holder.listeners.is_empty();
                         ready &= !may_restart;
                         may_restart.then(|| restart(name, status, || holder.start_again(events)))
                     }

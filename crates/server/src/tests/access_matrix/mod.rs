@@ -1,6 +1,7 @@
 //! What each caller gets from each operation: two users share a node, and one of them has another node alone. A new
 //! operation does not compile until `cases` handles it.
 
+mod anonymous_jobs;
 mod cases;
 
 use super::ingest::{batch, frame, post, statuses};

@@ -199,8 +199,8 @@ fn a_wrong_file_of_addresses_is_an_error_with_its_line() {
     secret(&dir.path().join("tokens"), TOKENS);
     let config = Site::config(&dir, &flags);
     let errors = || {
-        let (listen, root) = ("127.0.0.1:1".parse().unwrap(), kernel::Root::live().unwrap());
-        let loaded = ReloadableConfig::load(&config, None, listen, &root);
+        let (listen, root) = (["127.0.0.1:1".parse().unwrap()], kernel::Root::live().unwrap());
+        let loaded = ReloadableConfig::load(&config, None, &listen, &root);
         loaded.map_or_else(|errors| errors.to_string(), |_| String::new())
     };
     assert!(errors().contains("nodes:2: `127.0.0.1` identifies no other machine"), "{}", errors());

@@ -1,5 +1,8 @@
 //! Access control: names, origins, tokens.
 
+mod json_web_tokens;
+mod page_origins;
+
 use super::{Site, secret};
 use crate::{Limits, ReloadError, Server, StartError};
 
@@ -210,14 +213,15 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
         secret(&dir.path().join("tokens"), tokens);
         // The configuration rejects most of these cases first. The server must reject them by itself.
         let mut config = Site::config(&dir, flags);
-        config.listen.listen = config::Address("0.0.0.0:0".parse().unwrap());
+        let addresses = ["127.0.0.1:0", "0.0.0.0:0"];
+        config.listen.listen = addresses.map(|text| config::Address(text.parse().unwrap())).into();
         let data = dir.path().join("data");
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let limits = Limits::default();
         let settings = crate::Settings {
             config,
             data,
-            passed: None,
+            passed: Default::default(),
             sql_worker: None,
             listen_given: true,
             agent_config: None,

@@ -21,6 +21,9 @@
 //! of the file cannot use the hash as a token. Random tokens need no slower hash. The server keeps only the
 //! SHA-256 in memory.
 
+pub(crate) mod json_web_tokens;
+pub(crate) mod user_tokens;
+
 use crate::auth::caller::Rights;
 use config::{SecretFileError, read_secret_file};
 use kernel::user_files::uid_of;
