@@ -15,8 +15,8 @@ use crate::{
     Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use params::{
-    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_METRICS, JOB, JOBS, LABELS, LISTED_DEVICES,
-    METRICS, RATE, RUN, SERIES_LIMIT, START, STEP,
+    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_JOB_METRICS, GET_METRICS, JOB, JOBS, LABELS,
+    LISTED_DEVICES, METRICS, RATE, RUN, SERIES_LIMIT, START, STEP,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -152,6 +152,16 @@ operations! {
     PostAvailableMetrics Post "/rpc/available_metrics" {
         params: AVAILABLE, body: Body::Params, rows: true,
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+    }
+    /// Kwollect's `get_job_metrics`: what a job used, by the site's statements (the setting `jobmetrics_requests`). One
+    /// object; a value is null if its statement has no row or fails. The header X-Jobmeter-Warning names the statements
+    /// that failed.
+    GetJobMetrics Get "/rpc/get_job_metrics" {
+        params: GET_JOB_METRICS, answer: ResponseBody::Rows(any_object), more: &[404],
+    }
+    /// The same with the parameters in the body.
+    PostGetJobMetrics Post "/rpc/get_job_metrics" {
+        params: GET_JOB_METRICS, body: Body::Params, answer: ResponseBody::Rows(any_object), more: &[404],
     }
     /// Rows of a table of SQL, in PostgREST's form: a parameter `COLUMN=OPERATOR.VALUE` for each condition.
     RestTable Get "/rest/{table}" { rows: true, answer: ResponseBody::Rows(any_rows), more: &[404] }
@@ -322,6 +332,11 @@ operations! {
     }
     /// The server's own metrics for Prometheus.
     Metrics Get "/metrics" { answer: ResponseBody::Text }
+}
+
+/// One object with any keys.
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({"type": "object"})
 }
 
 /// Rows of the columns that a statement or a table has.

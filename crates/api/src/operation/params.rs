@@ -139,6 +139,11 @@ pub(crate) const GET_METRICS: &[Param] = &[
         "Values as rates per second; `auto`: only those of counters.",
     ),
 ];
+pub(crate) const GET_JOB_METRICS: &[Param] = &[
+    param("job_id", Form::Job, "The job; required."),
+    param("cluster", Form::ClusterOrEmpty, "The cluster of the job, where its name gives none."),
+];
+
 pub(crate) const AVAILABLE: &[Param] = &[
     param("at", Form::Time, "In the minute before this time. Default: now."),
     param(

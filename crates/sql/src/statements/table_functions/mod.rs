@@ -1,10 +1,14 @@
 //! Kwollect's functions in a FROM clause: `get_metrics(nodes => 'n1')`, with or without the schema `api`.
 
+pub(crate) mod job_metrics;
+
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::functions::guard::Guard;
 use crate::statements::provider::Provider;
-use crate::statements::worker::link::Link;
+use crate::statements::run::Work;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
@@ -14,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr as Term, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableFactor,
     Value, VisitMut, VisitorMut,
 };
+use job_metrics::JobMetrics;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -22,7 +27,8 @@ use std::sync::Arc;
 pub(crate) struct TableFunction {
     pub(crate) table: Table,
     pub(crate) zone: Arc<str>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) work: Work,
+    pub(crate) guard: Arc<Guard>,
 }
 
 impl TableFunctionImpl for TableFunction {
@@ -37,7 +43,13 @@ impl TableFunctionImpl for TableFunction {
                 arguments.push(((*parameter).to_owned(), text));
             }
         }
-        let provider = Provider::new(self.table, &self.zone, &self.link);
+        if self.table == Table::GetJobMetrics {
+            let (work, guard) = (self.work.clone(), Arc::clone(&self.guard));
+            let schema = self.table.schema(&self.zone);
+            let row = JobMetrics { work, guard, arguments, schema: Arc::clone(&schema) };
+            return Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(row)])?));
+        }
+        let provider = Provider::new(self.table, &self.zone, &self.work.link);
         Ok(Arc::new(provider.with_arguments(arguments)))
     }
 }
