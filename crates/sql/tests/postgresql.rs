@@ -68,31 +68,45 @@ fn filled() -> Lab {
         for port in 0..2_u32 {
             let watts = values(&|step| 90.0 + wave(step + port, 1.37));
             let device = format!("pdu-{node}-{port}");
-            lab.put(&[TestSeries {
-                device: &device,
-                metric: "wattmetre_power_watt",
-                labels: &[("_device_alias", node)],
-                samples: &watts,
-                ..TestSeries::default()
-            }]);
+            lab.put_from(
+                "poller-lab/group-1",
+                7200.0,
+                &[TestSeries {
+                    device: &device,
+                    metric: "wattmetre_power_watt",
+                    labels: &[("_device_alias", node)],
+                    samples: &watts,
+                    ..TestSeries::default()
+                }],
+            );
         }
         for (mode, share) in [("idle", 0.8), ("user", 0.15)] {
             let seconds = values(&|step| f64::from(step * 15) * share + wave(step, 0.01));
             let labels = [("cpu", "0"), ("mode", mode)];
             let series = counter("prom_node_cpu_seconds_total", Unit::Seconds);
-            lab.put(&[TestSeries { labels: &labels, samples: &seconds, ..series }]);
+            lab.put_from(
+                "poller-lab/group-1",
+                7200.0,
+                &[TestSeries { labels: &labels, samples: &seconds, ..series }],
+            );
         }
-        for metric in ["receive", "transmit"] {
-            let name = format!("prom_node_network_{metric}_bytes_total");
+        for metric in
+            ["prom_node_network_receive_bytes_total", "prom_node_network_transmit_bytes_total"]
+        {
             let bytes = values(&|step| f64::from(step * step) * 1000.0 + wave(step, 8.0));
-            let series = counter(&name, Unit::Bytes);
-            lab.put(&[TestSeries { labels: &[("device", "eth0")], samples: &bytes, ..series }]);
+            let series = counter(metric, Unit::Bytes);
+            lab.put_from(
+                "poller-lab/group-1",
+                7200.0,
+                &[TestSeries { labels: &[("device", "eth0")], samples: &bytes, ..series }],
+            );
         }
-        for (metric, size) in [("MemAvailable", 3e9), ("MemTotal", 8e9)] {
-            let name = format!("prom_node_memory_{metric}_bytes");
+        for (metric, size) in
+            [("prom_node_memory_MemAvailable_bytes", 3e9), ("prom_node_memory_MemTotal_bytes", 8e9)]
+        {
             let bytes = values(&|step| size + wave(step, 1e6));
-            let series = TestSeries { device: node, metric: &name, ..TestSeries::default() };
-            lab.put(&[TestSeries { samples: &bytes, ..series }]);
+            let series = TestSeries { device: node, metric, ..TestSeries::default() };
+            lab.put_from("poller-lab/group-1", 7200.0, &[TestSeries { samples: &bytes, ..series }]);
         }
         lab.job(&key("oar", 7), node, 1000, 5.0, Some(580.0));
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 use params::{
     AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_JOB_METRICS, GET_METRICS, JOB, JOBS, LABELS,
-    LISTED_DEVICES, METRICS, RATE, RUN, SERIES_LIMIT, START, STEP,
+    LISTED_DEVICES, METRICS, NODE_METRICS, RATE, RUN, SERIES_LIMIT, START, STEP, TOTALS,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -202,7 +202,7 @@ operations! {
     JobsCheck Get "/api/v1/jobs/check" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Disagreement>>()) }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
-        params: &[CLUSTER, RUN], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
+        params: &[CLUSTER, RUN, NODE_METRICS], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
     /// Registers a local job of the caller. With `cluster` and `id`: updates a scheduler's job; for administrators and
     /// tokens of scope `jobs`.
@@ -223,7 +223,7 @@ operations! {
     }
     /// Points of series in the interval. Default: the latest five minutes.
     Range Get "/api/v1/range" {
-        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE],
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE, TOTALS],
         answer: ResponseBody::Json(|g| g.subschema_for::<Range>()), more: &[404],
     }
     /// The latest value of each active series.

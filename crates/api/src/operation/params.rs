@@ -42,6 +42,17 @@ pub(crate) const STEP: Param = param(
     Form::Step,
     "Seconds between two points, or a duration such as `30s`; at most a year. 0, the default: every sample.",
 );
+pub(crate) const TOTALS: Param = param(
+    "totals",
+    Form::Truth,
+    "With each series its totals over exactly the requested range: integral, mean, minimum, maximum, increase.",
+);
+/// Metrics of a report.
+pub(crate) const NODE_METRICS: Param = param(
+    "metric",
+    Form::Metrics,
+    "Totals of these metrics of the job's devices, during its allocations: `node_metrics`.",
+);
 pub(crate) const RATE: Param = param("rate", Form::Truth, "Counters as rates per second.");
 
 /// Parameters of rows in PostgREST's form.

@@ -86,6 +86,10 @@ impl Work {
         if wanted == Wanted::Rows {
             headers::distinct(&mut statement);
         }
+        // EXPLAIN without ANALYZE reads no data.
+        if wanted != Wanted::Plan {
+            table_functions::subqueries::evaluate(self, state, texts, &mut statement).await?;
+        }
         table_functions::order_arguments(&mut statement)?;
         only_select(wanted, &statement)?;
         let plan = self.plan(state, statement, texts).await?;

@@ -1,6 +1,7 @@
 //! Kwollect's functions in a FROM clause: `get_metrics(nodes => 'n1')`, with or without the schema `api`.
 
 pub(crate) mod job_metrics;
+pub(crate) mod subqueries;
 
 use crate::SqlError;
 use crate::common::schema::Table;
@@ -90,17 +91,7 @@ impl VisitorMut for Order {
         let TableFactor::Table { name, args: Some(args), .. } = factor else {
             return ControlFlow::Continue(());
         };
-        let parts: Vec<String> =
-            name.0.iter().filter_map(|part| Some(part.as_ident()?.value.to_lowercase())).collect();
-        let function = match &*parts {
-            [name] => name,
-            [schema, name] if schema == "api" => name,
-            _ => return ControlFlow::Continue(()),
-        };
-        let Some(table) = Table::FUNCTIONS.into_iter().find(|table| table.name() == function)
-        else {
-            return ControlFlow::Continue(());
-        };
+        let Some(table) = function(name) else { return ControlFlow::Continue(()) };
         *name = ObjectName::from(vec![Ident::new(table.name())]);
         match ordered(table, std::mem::take(&mut args.args)) {
             Ok(ordered) => args.args = ordered,
@@ -108,6 +99,18 @@ impl VisitorMut for Order {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Our function of this name, with or without the schema `api`.
+fn function(name: &ObjectName) -> Option<Table> {
+    let parts: Vec<String> =
+        name.0.iter().filter_map(|part| Some(part.as_ident()?.value.to_lowercase())).collect();
+    let function = match &*parts {
+        [name] => name,
+        [schema, name] if schema == "api" => name,
+        _ => return None,
+    };
+    Table::FUNCTIONS.into_iter().find(|table| table.name() == function)
 }
 
 /// An argument's name, if it has one, and its value.
