@@ -48,6 +48,10 @@ pub struct JobReport {
     pub coverage: crate::Coverage,
     /// Totals by metric, of all series attributed to the job.
     pub metrics: Vec<MetricTotal>,
+    /// With `metric`: totals of these metrics of each device, during its allocations to the job. They are of node samples
+    /// and of what other devices measure for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_metrics: Vec<NodeMetric>,
     /// Series attributed to it, to plot.
     pub series: Vec<SeriesRef>,
     /// Gaps in the samples of the job, by device and cause.
@@ -156,13 +160,37 @@ pub struct MetricTotal {
     pub increase: Option<f64>,
     /// Gauges: the time-weighted average of the sum.
     pub average: Option<f64>,
+    /// Gauges: the integral of the sum: the value times the seconds, such as joules for watts.
+    #[serde(default)]
+    #[schemars(required)]
+    pub integral: Option<f64>,
+    /// Gauges: the smallest value of one series.
+    #[serde(default)]
+    #[schemars(required)]
+    pub min: Option<f64>,
     /// Gauges: the largest value of one series.
     pub max: Option<f64>,
+    /// Seconds from the first to the last sample.
+    #[serde(default)]
+    #[schemars(required)]
+    pub seconds: f64,
     /// Number of samples.
     pub samples: u64,
     /// Number of devices with samples.
     #[serde(default)]
     pub devices: u32,
+}
+
+/// Totals of one series of a job's device, over its allocations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeMetric {
+    /// The device of the job. Another device may measure the series for it.
+    pub node: String,
+    /// Which series.
+    #[serde(flatten)]
+    pub series: crate::SeriesInfo,
+    /// Its totals.
+    pub totals: crate::SeriesTotals,
 }
 
 /// A series that can be queried.

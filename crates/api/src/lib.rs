@@ -31,8 +31,8 @@ pub use demand::{
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use job_report::{
-    Allocation, Disagreement, End, Ended, JobEnd, JobReport, MetricTotal, OomKill, Register,
-    Registered, Run, SeriesRef, Totals,
+    Allocation, Disagreement, End, Ended, JobEnd, JobReport, MetricTotal, NodeMetric, OomKill,
+    Register, Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
     Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller, Gap, Health,
@@ -48,7 +48,8 @@ pub use reported::{
 };
 pub use rows::{Available, JobText, MetricsRow, NewRow, NewUserRow, RowTime, Value};
 pub use samples::{
-    Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuery, TIME_COLUMNS,
+    Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SeriesTotals, SqlQuery,
+    TIME_COLUMNS,
 };
 pub use text::columns::{MORE, columns};
 pub use text::csv::{csv_cell, csv_text};

@@ -72,6 +72,29 @@ pub struct RangeSeries {
     /// the last step of a range may be covered in part. 0 where there is no value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<f64>,
+    /// With `totals`: the totals of the requested range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<SeriesTotals>,
+}
+
+/// Totals of a series over a time range; `null` where there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesTotals {
+    /// Gauges: the value times the seconds, with a line between samples at most 10 minutes apart: joules for watts.
+    pub integral: Option<f64>,
+    /// Gauges: the integral divided by its seconds; without a line the mean of the samples. Counters: the increase per
+    /// second.
+    pub mean: Option<f64>,
+    /// Gauges: the smallest value.
+    pub min: Option<f64>,
+    /// Gauges: the largest value.
+    pub max: Option<f64>,
+    /// Counters: the growth, also across restarts.
+    pub increase: Option<f64>,
+    /// The seconds that integral, mean and increase cover.
+    pub seconds: f64,
+    /// Number of samples.
+    pub samples: u64,
 }
 
 /// An element of `GET /api/v1/explain`: the origin of a series. All counts refer to the time range of the request.

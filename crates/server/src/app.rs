@@ -110,6 +110,7 @@ impl App {
 
     /// Replaces the reloadable configuration.
     pub(crate) fn set_live(&self, live: ReloadableConfig) {
+        self.sql.set_job_requests(Arc::clone(&live.job_requests.valid));
         *self.live.write() = Arc::new(live);
     }
 

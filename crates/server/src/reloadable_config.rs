@@ -11,10 +11,15 @@ use crate::auth::tokens::{SecretError, Tokens};
 use config::{AccessSettings, ServerConfig};
 use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
 use kernel::Root;
+use sql::JobRequest;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Longest file with statements about jobs, in bytes: each statement of SQL gets a copy.
+const JOB_REQUESTS_BYTES_MAX: u64 = 64 << 10;
 
 /// A reason why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,14 @@ pub enum ReloadError {
         /// The problem.
         error: RuleError,
     },
+    /// The file with statements about jobs cannot be read.
+    #[error("jobmetrics_requests, {}: {error}", path.display())]
+    JobRequests {
+        /// Path of the file.
+        path: PathBuf,
+        /// The problem.
+        error: io::Error,
+    },
     /// Other machines can reach the listener, and no token is configured.
     #[error(
         "listening on {0}, beyond this machine, needs `token_file` with a token in it, or `client_ca`"
@@ -76,6 +89,7 @@ pub fn is_reloadable(key: &str) -> bool {
         "client_ca",
         "names",
         "site",
+        "jobmetrics_requests",
         "promotions.rules",
         "push.user_metrics",
         "push.node_addresses",
@@ -126,6 +140,15 @@ pub(crate) struct ReloadableConfig {
     pub(crate) rules: Arc<[Rule]>,
     /// Value rules.
     pub(crate) when: Arc<[ValueRule]>,
+    /// The site's statements about a job.
+    pub(crate) job_requests: JobRequests,
+}
+
+/// The statements of a file: the valid ones, and the errors of the other lines, each with the file and the line.
+#[derive(Clone, Debug)]
+pub(crate) struct JobRequests {
+    pub(crate) valid: Arc<[JobRequest]>,
+    pub(crate) errors: Vec<String>,
 }
 
 impl ReloadableConfig {
@@ -141,7 +164,12 @@ impl ReloadableConfig {
     ) -> Result<Self, LiveErrors> {
         let (live, errors) = Self::read(config, agents, listen, root);
         match live {
-            Some(live) if errors.is_empty() => Ok(live),
+            Some(live) if errors.is_empty() => {
+                for error in &live.job_requests.errors {
+                    log::warn!("jobmetrics_requests, {error}; the other lines work");
+                }
+                Ok(live)
+            }
             _ => Err(LiveErrors(errors.into_iter().map(|(_, error)| error).collect())),
         }
     }
@@ -178,21 +206,24 @@ impl ReloadableConfig {
         let agents = noted(&mut errors, "agent_config", agents);
         let rules = rules_of(config).map_err(|(_, errors)| errors);
         let rules = noted(&mut errors, "promotions.rules", rules);
-        let all = tokens.zip(jwt).zip(access).zip(tls.zip(node_callers)).zip(agents).zip(rules);
-        let live =
-            all.map(|(((((tokens, jwt), access), (tls, node_callers)), agents), rules)| Self {
-                names: names(&config.listen.names, listen),
-                site: config.listen.site.clone(),
-                tokens,
-                jwt,
-                access,
-                access_settings: config.access.clone(),
-                tls,
-                node_callers,
-                agents: Arc::new(agents.unwrap_or_default()),
-                rules: rules.promoting.into(),
-                when: rules.when.into(),
-            });
+        let requests = job_requests_of(config).map_err(one);
+        let requests = noted(&mut errors, "jobmetrics_requests", requests);
+        let files = agents.zip(rules).zip(requests);
+        let all = tokens.zip(jwt).zip(access).zip(tls.zip(node_callers)).zip(files);
+        let live = all.map(|((((tokens, jwt), access), (tls, node_callers)), files)| Self {
+            names: names(&config.listen.names, listen),
+            site: config.listen.site.clone(),
+            tokens,
+            jwt,
+            access,
+            access_settings: config.access.clone(),
+            tls,
+            node_callers,
+            agents: Arc::new(files.0.0.unwrap_or_default()),
+            rules: files.0.1.promoting.into(),
+            when: files.0.1.when.into(),
+            job_requests: files.1,
+        });
         (live, errors)
     }
 }
@@ -274,6 +305,22 @@ pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<Reloa
     }
     let wrong = |error| ReloadError::Rules { path: path.clone(), error };
     Err((rules, errors.into_iter().map(wrong).collect()))
+}
+
+/// Reads the statements about jobs.
+///
+/// # Errors
+/// The file cannot be read. A wrong line is no error: the others work.
+pub(crate) fn job_requests_of(config: &ServerConfig) -> Result<JobRequests, ReloadError> {
+    let Some(path) = &config.query.jobmetrics_requests else {
+        let (valid, _) = sql::read_job_requests(sql::DEFAULT_JOB_REQUESTS);
+        return Ok(JobRequests { valid: valid.into(), errors: Vec::new() });
+    };
+    let text = config::read_small(path, JOB_REQUESTS_BYTES_MAX).and_then(config::as_text);
+    let text = text.map_err(|error| ReloadError::JobRequests { path: path.clone(), error })?;
+    let (valid, errors) = sql::read_job_requests(&text);
+    let shown = |error: &sql::JobRequestError| format!("{}, {error}", path.display());
+    Ok(JobRequests { valid: valid.into(), errors: errors.iter().map(shown).collect() })
 }
 
 /// Returns loopback names, the addresses, and the configured names. Without configured names, adds the host

@@ -161,3 +161,80 @@ async fn tables_and_columns_are_listed() {
     }
     assert_eq!(rejected(&sql, "SHOW ALL").await.0, 403);
 }
+
+#[tokio::test]
+async fn ages_and_their_seconds() {
+    let lab = filled();
+    let zone = query::parse_zone("Europe/Paris").unwrap();
+    let sql = engine_with(&lab, Settings { zone, ..Settings::default() }, Limits::default());
+    for (text, want) in [
+        ("SELECT EXTRACT(EPOCH FROM age(max(timestamp), min(timestamp))) FROM metrics", "20.0"),
+        ("SELECT EXTRACT(EPOCH FROM age('2027-02-01', '2026-01-01'))", "34149600.0"),
+        ("SELECT date_part('epoch', age('2026-01-01', '2026-02-02'))", "-2678400.0"),
+        ("SELECT age('2026-03-01', '2026-01-31 12:00')", "1 mons 12 hours"),
+        ("SELECT age('2026-01-06'::date, NULL)", "-"),
+        // The statement's time is 03:00 in Paris: age counts to the midnight before it.
+        ("SELECT EXTRACT(EPOCH FROM age('2026-01-05 22:00'::timestamptz))", "7200.0"),
+        ("SELECT EXTRACT(EPOCH FROM max(timestamp) - min(timestamp)) FROM metrics", "20.0"),
+        ("SELECT EXTRACT(EPOCH FROM interval '1 year 1 month 1.5 seconds')", "34149601.5"),
+        (
+            "SELECT EXTRACT(year FROM timestamp) FROM metrics WHERE EXTRACT(year FROM timestamp) = 2026 LIMIT 1",
+            "2026",
+        ),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
+    }
+    for text in ["SELECT age(1)", "SELECT age('x')", "SELECT age(value, value) FROM metrics"] {
+        assert_eq!(rejected(&sql, text).await.0, 400, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn operators_of_labels() {
+    let lab = Lab::new();
+    let json = Some(r#"{"cpu": 0, "mode": "idle", "_metric_scrape_time": 17.5}"#);
+    lab.put(&[
+        TestSeries { json_labels: json, samples: &[(10.0, 1.0)], ..TestSeries::default() },
+        TestSeries { labels: &[("cpu", "1")], samples: &[(10.0, 2.0)], ..TestSeries::default() },
+    ]);
+    let sql = engine(&lab, Limits::default());
+    for (text, want) in [
+        (
+            "SELECT labels - '_metric_scrape_time' FROM metrics ORDER BY value",
+            r#"{"cpu": 0, "mode": "idle"} {"cpu": "1"}"#,
+        ),
+        (
+            "SELECT labels - 'cpu' - 'mode' - '_metric_scrape_time' - 'x' FROM metrics WHERE value = 1",
+            "{}",
+        ),
+        ("SELECT concat(device_id, ' ', labels - 'cpu') FROM metrics WHERE value = 2", "n1 {}"),
+        ("SELECT value FROM metrics WHERE labels ? 'mode'", "1.0"),
+        (
+            "SELECT value FROM metrics WHERE NOT labels ? 'mode' AND (labels - 'cpu') ? 'cpu' = false",
+            "2.0",
+        ),
+        ("SELECT (labels - 'mode')->>'cpu' FROM metrics WHERE value = 1", "0"),
+        ("SELECT labels - NULL::text, labels ? NULL::text FROM metrics WHERE value = 1", "- -"),
+        ("SELECT (labels->>'cpu')::int + 1 FROM metrics ORDER BY value", "1 2"),
+        (
+            "SELECT count(*) FROM metrics WHERE labels->>'mode' = 'idle' AND (labels->>'cpu')::float8 < 1",
+            "1",
+        ),
+        (
+            "SELECT substring('job 17' FROM '[0-9]+')::int, substring('job' FROM '^\\d+$')::int",
+            "17 -",
+        ),
+        (
+            "SELECT substring(metric_id FROM 'load_(.)m'), substring(metric_id FROM 1 FOR 4) FROM metrics WHERE value = 2",
+            "1 load",
+        ),
+        (
+            "SELECT timestamp - interval '10 seconds' = '2026-01-06T00:00:00Z', 3 - 1 FROM metrics WHERE value = 2",
+            "true 2",
+        ),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
+    }
+    let (status, message) = rejected(&sql, "SELECT labels - metric_id FROM metrics").await;
+    assert_eq!((status, message.contains("the same for every row")), (400, true), "{message}");
+}

@@ -15,8 +15,8 @@ use crate::{
     Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use params::{
-    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_METRICS, JOB, JOBS, LABELS, LISTED_DEVICES,
-    METRICS, RATE, RUN, SERIES_LIMIT, START, STEP,
+    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_JOB_METRICS, GET_METRICS, JOB, JOBS, LABELS,
+    LISTED_DEVICES, METRICS, NODE_METRICS, RATE, RUN, SERIES_LIMIT, START, STEP, TOTALS,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -153,6 +153,16 @@ operations! {
         params: AVAILABLE, body: Body::Params, rows: true,
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
     }
+    /// Kwollect's `get_job_metrics`: what a job used, by the site's statements (the setting `jobmetrics_requests`). One
+    /// object; a value is null if its statement has no row or fails. The header X-Jobmeter-Warning names the statements
+    /// that failed.
+    GetJobMetrics Get "/rpc/get_job_metrics" {
+        params: GET_JOB_METRICS, answer: ResponseBody::Rows(any_object), more: &[404],
+    }
+    /// The same with the parameters in the body.
+    PostGetJobMetrics Post "/rpc/get_job_metrics" {
+        params: GET_JOB_METRICS, body: Body::Params, answer: ResponseBody::Rows(any_object), more: &[404],
+    }
     /// Rows of a table of SQL, in PostgREST's form: a parameter `COLUMN=OPERATOR.VALUE` for each condition.
     RestTable Get "/rest/{table}" { rows: true, answer: ResponseBody::Rows(any_rows), more: &[404] }
     /// This document.
@@ -192,7 +202,7 @@ operations! {
     JobsCheck Get "/api/v1/jobs/check" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Disagreement>>()) }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
-        params: &[CLUSTER, RUN], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
+        params: &[CLUSTER, RUN, NODE_METRICS], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
     /// Registers a local job of the caller. With `cluster` and `id`: updates a scheduler's job; for administrators and
     /// tokens of scope `jobs`.
@@ -213,7 +223,7 @@ operations! {
     }
     /// Points of series in the interval. Default: the latest five minutes.
     Range Get "/api/v1/range" {
-        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE],
+        params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE, TOTALS],
         answer: ResponseBody::Json(|g| g.subschema_for::<Range>()), more: &[404],
     }
     /// The latest value of each active series.
@@ -322,6 +332,11 @@ operations! {
     }
     /// The server's own metrics for Prometheus.
     Metrics Get "/metrics" { answer: ResponseBody::Text }
+}
+
+/// One object with any keys.
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({"type": "object"})
 }
 
 /// Rows of the columns that a statement or a table has.

@@ -42,6 +42,17 @@ pub(crate) const STEP: Param = param(
     Form::Step,
     "Seconds between two points, or a duration such as `30s`; at most a year. 0, the default: every sample.",
 );
+pub(crate) const TOTALS: Param = param(
+    "totals",
+    Form::Truth,
+    "With each series its totals over exactly the requested range: integral, mean, minimum, maximum, increase.",
+);
+/// Metrics of a report.
+pub(crate) const NODE_METRICS: Param = param(
+    "metric",
+    Form::Metrics,
+    "Totals of these metrics of the job's devices, during its allocations: `node_metrics`.",
+);
 pub(crate) const RATE: Param = param("rate", Form::Truth, "Counters as rates per second.");
 
 /// Parameters of rows in PostgREST's form.
@@ -139,6 +150,11 @@ pub(crate) const GET_METRICS: &[Param] = &[
         "Values as rates per second; `auto`: only those of counters.",
     ),
 ];
+pub(crate) const GET_JOB_METRICS: &[Param] = &[
+    param("job_id", Form::Job, "The job; required."),
+    param("cluster", Form::ClusterOrEmpty, "The cluster of the job, where its name gives none."),
+];
+
 pub(crate) const AVAILABLE: &[Param] = &[
     param("at", Form::Time, "In the minute before this time. Default: now."),
     param(

@@ -307,6 +307,9 @@ settings! {
             Kind::Bytes { min: 1 << 20, max: TIB };
         /// Most queries at a time; further ones wait.
         "query.concurrency_max" concurrency_max: u32 = "8", Kind::Number { min: 1, max: 10_000 };
+        /// File with the statements of `get_job_metrics`: one SELECT of the table `jobmetrics` per line.
+        "jobmetrics_requests" jobmetrics_requests: Option<PathBuf> = ""
+            or "six statements about Kwollect's metrics", Kind::Text("FILE");
     }
 }
 

@@ -62,6 +62,26 @@ impl Visibility {
         if spans.0.is_empty() { Self::Never } else { Self::During(Arc::new(spans)) }
     }
 
+    /// The part of it within a time range, bounds included.
+    pub(crate) fn limited(&self, from: i64, to: i64) -> Self {
+        self.during(&[(from.saturating_sub(1), to.saturating_add(1))])
+    }
+
+    /// The part of it within these time ranges, bounds excluded.
+    pub(crate) fn during(&self, spans: &[(i64, i64)]) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Always => Self::within(spans.to_vec()),
+            Self::During(own) => {
+                let cut = |(from, to): &(i64, i64)| {
+                    let (from, to) = (*from, *to);
+                    own.0.iter().map(move |(begin, end)| ((*begin).max(from), (*end).min(to)))
+                };
+                Self::within(Spans::of(spans.to_vec()).0.iter().flat_map(cut).collect())
+            }
+        }
+    }
+
     /// Whether the instant is visible.
     pub(crate) fn at(&self, at: i64) -> bool {
         self.joins(at, at)

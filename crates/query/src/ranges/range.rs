@@ -3,6 +3,7 @@
 use crate::engine::access_filter::{AccessFilter, ListedAs};
 use crate::ranges::parallel::by_devices;
 use crate::ranges::series_points::SeriesPoints;
+use crate::ranges::series_totals::TotalsOf;
 use crate::rows::summary::seen_windows;
 use crate::{Cancel, QueryContext, QueryEngine, QueryError, RangeQuery, Settings};
 use model::{Metric, Point, Timestamp};
@@ -29,6 +30,19 @@ impl QueryEngine {
         query: &RangeQuery,
         context: &QueryContext,
     ) -> Result<api::Range, QueryError> {
+        self.range_with(query, false, context)
+    }
+
+    /// Like [`Self::range`], on request with the totals of each series over exactly this range.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn range_with(
+        &self,
+        query: &RangeQuery,
+        totals: bool,
+        context: &QueryContext,
+    ) -> Result<api::Range, QueryError> {
         let metrics = self.store.catalogue();
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
@@ -38,8 +52,10 @@ impl QueryEngine {
         let devices = query.select.devices.as_ref();
         let access = AccessFilter::new(self, context, reach(query), devices);
         let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let (from, to, cancel) = (query.from, query.to, &context.cancel);
+        let totals = totals.then_some(TotalsOf { snapshot: &*snapshot, from, to, cancel });
         let shown = by_devices(query, &context.cancel, |query| {
-            let mut shown = LimitedSeries::new(&self.settings, &help);
+            let mut shown = LimitedSeries::new(&self.settings, &help, totals.as_ref());
             match window {
                 Some(window) => {
                     take_rolled(query, window, &*snapshot, &access, &mut shown, &context.cancel)
@@ -103,7 +119,7 @@ fn take_rolled(
                 line.take(&chunk?);
             }
         }
-        if !shown.close(line) {
+        if !shown.close(line)? {
             break;
         }
     }
@@ -139,7 +155,7 @@ fn take_samples(
                 next.set_before(reading_before(snapshot, &select, first)?);
             }
             if let Some(done) = line.replace(next)
-                && !shown.close(done)
+                && !shown.close(done)?
             {
                 line = None;
                 break;
@@ -147,7 +163,7 @@ fn take_samples(
         }
         line.iter_mut().for_each(|line| line.take(&chunk));
     }
-    line.map(|line| shown.close(line));
+    line.map(|line| shown.close(line)).transpose()?;
     Ok(())
 }
 
@@ -163,7 +179,7 @@ fn first_reading(chunk: &Chunk) -> Option<Point> {
 
 /// The last reading of a series before an instant, and the limit of the search: one day back. The search uses
 /// samples back to the full hour, and windows of 1 h before that.
-fn reading_before(
+pub(crate) fn reading_before(
     snapshot: &dyn Snapshot,
     select: &Selector,
     first: Timestamp,
@@ -203,6 +219,7 @@ pub(crate) fn whole_steps(query: &RangeQuery, step: i64) -> RangeQuery {
 /// The series in the answer, up to the limits.
 pub(super) struct LimitedSeries<'a> {
     help: &'a HashMap<&'a str, &'a Metric>,
+    totals: Option<&'a TotalsOf<'a>>,
     points_max: usize,
     series_max: usize,
     points: usize,
@@ -211,15 +228,32 @@ pub(super) struct LimitedSeries<'a> {
 }
 
 impl<'a> LimitedSeries<'a> {
-    fn new(settings: &Settings, help: &'a HashMap<&'a str, &'a Metric>) -> Self {
+    fn new(
+        settings: &Settings,
+        help: &'a HashMap<&'a str, &'a Metric>,
+        totals: Option<&'a TotalsOf<'a>>,
+    ) -> Self {
         let Settings { points_max, series_max, .. } = *settings;
-        Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
+        let (points, series, truncated) = (0, Vec::new(), false);
+        Self { help, totals, points_max, series_max, points, series, truncated }
     }
 
     /// Adds a complete line; `false` if a limit is exceeded.
-    fn close(&mut self, line: SeriesPoints) -> bool {
-        let shown = line.finish(self.help);
-        shown.times.is_empty() || self.add(shown)
+    fn close(&mut self, line: SeriesPoints) -> Result<bool, QueryError> {
+        let (info, seen) = (Arc::clone(&line.info), line.seen.clone());
+        let mut shown = line.finish(self.help);
+        if shown.times.is_empty() {
+            return Ok(true);
+        }
+        if self.has_space(&shown) {
+            shown.totals = self.totals.map(|totals| totals.of(&info, &seen)).transpose()?;
+        }
+        Ok(self.add(shown))
+    }
+
+    fn has_space(&self, next: &api::RangeSeries) -> bool {
+        let points = self.points.saturating_add(next.times.len());
+        points <= self.points_max && self.series.len() < self.series_max
     }
 
     /// Adds the series of later devices.
@@ -230,8 +264,8 @@ impl<'a> LimitedSeries<'a> {
 
     /// Adds a series; `false` if a limit is exceeded.
     fn add(&mut self, shown: api::RangeSeries) -> bool {
+        let space = self.has_space(&shown);
         self.points = self.points.saturating_add(shown.times.len());
-        let space = self.points <= self.points_max && self.series.len() < self.series_max;
         if space {
             self.series.push(shown);
         }

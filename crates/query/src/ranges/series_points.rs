@@ -13,7 +13,7 @@ use storage::{Chunk, SeriesInfo};
 #[derive(Debug)]
 pub(crate) struct SeriesPoints {
     pub(crate) info: Arc<SeriesInfo>,
-    seen: Visibility,
+    pub(crate) seen: Visibility,
     from: i64,
     to: i64,
     step: i64,
@@ -245,12 +245,13 @@ impl SeriesPoints {
             times: times.into_iter().map(|at| Timestamp(at).seconds()).collect(),
             values,
             seconds: if self.rate { seconds } else { Vec::new() },
+            totals: None,
         }
     }
 }
 
 /// Growth of a counter from one reading to the next, and the seconds between them; `None` at one instant.
-fn growth(before: Point, point: Point) -> Option<(f64, f64)> {
+pub(crate) fn growth(before: Point, point: Point) -> Option<(f64, f64)> {
     let seconds = point.at.since(before.at) as f64 / 1e6;
     (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
 }

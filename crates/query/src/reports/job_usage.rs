@@ -29,6 +29,20 @@ impl QueryEngine {
         by: Option<Timestamp>,
         context: &QueryContext,
     ) -> Result<api::JobReport, QueryError> {
+        self.job_report_with(name, by, None, context)
+    }
+
+    /// Like [`Self::job_report`], on request with the totals of metrics of the job's devices.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn job_report_with(
+        &self,
+        name: &JobName,
+        by: Option<Timestamp>,
+        node_metrics: Option<&BTreeSet<Arc<str>>>,
+        context: &QueryContext,
+    ) -> Result<api::JobReport, QueryError> {
         let key = self.job_seen(name, context)?;
         let whole = self.registry.whole_seen(&key, by, context.reader)?;
         let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
@@ -64,7 +78,10 @@ impl QueryEngine {
         let last = set_missed(&mut by_node, &read, &missing, times, JobEnd::of(&job));
         let bounds = JobBounds::of(&job, (start, stop.max(last.unwrap_or(stop))), &coverage);
         let (totals, origins) = totals(&by_node, &bounds);
+        let node_metrics =
+            node_metrics.map(|metrics| self.node_metrics(metrics, &allocations, context));
         Ok(api::JobReport {
+            node_metrics: node_metrics.transpose()?.unwrap_or_default(),
             runs,
             gaps: missing.iter().map(gap).collect(),
             end: job_end::how_it_ended(&job, job_end::last_kill(&oom_kills)),
@@ -259,6 +276,7 @@ struct SeriesSum {
     area: f64,
     /// The last value, for a series with one sample.
     last: f64,
+    min: Option<f64>,
     max: Option<f64>,
     samples: u64,
 }
@@ -313,6 +331,7 @@ impl UsageSums {
                     one.sum.area += last.map_or(0.0, |last| last.area());
                 }
                 one.sum.last = point.value;
+                one.sum.min = Some(one.sum.min.map_or(point.value, |min| min.min(point.value)));
                 one.sum.max = Some(one.sum.max.map_or(point.value, |max| max.max(point.value)));
             }
             one.before = Some(point);
@@ -398,6 +417,7 @@ impl MetricSum {
         self.sum.area += sum.area;
         self.sum.last += sum.last;
         self.sum.samples += sum.samples;
+        self.sum.min = [self.sum.min, sum.min].into_iter().flatten().reduce(f64::min);
         self.sum.max = [self.sum.max, sum.max].into_iter().flatten().reduce(f64::max);
     }
 
@@ -411,6 +431,8 @@ impl MetricSum {
                 self.sum.last += point.value;
                 let max = self.sum.max.map_or(point.value, |max| max.max(point.value));
                 self.sum.max = Some(max);
+                let min = self.sum.min.map_or(point.value, |min| min.min(point.value));
+                self.sum.min = Some(min);
             }
         }
     }
@@ -430,7 +452,10 @@ impl MetricSum {
             kind: self.kind.word().to_owned(),
             increase: Some(sum.increase).filter(|_| counter && sum.grown),
             average: Some(average).filter(|_| !counter && sum.max.is_some()),
+            integral: Some(sum.area).filter(|_| !counter && seconds > 0.0),
+            min: sum.min.filter(|_| !counter),
             max: sum.max.filter(|_| !counter),
+            seconds,
             samples: sum.samples,
             devices,
         }

@@ -10,4 +10,5 @@ pub(crate) mod job_end;
 pub(crate) mod job_gaps;
 pub(crate) mod job_usage;
 pub(crate) mod last_samples;
+pub(crate) mod node_metrics;
 pub(crate) mod totals;

@@ -6,7 +6,7 @@ use crate::auth::caller::{Caller, Rights};
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{media_type, unsupported};
 use crate::http::params::{Params, part};
-use crate::http::selection::{Span, job, wrong};
+use crate::http::selection::{Span, job, metrics, wrong};
 use crate::queries::answers::{json, reply, reply_long, unchanged, wrote};
 use crate::queries::series_routes::{known, truth};
 use crate::queries::slow_query_log::RunningQuery;
@@ -164,7 +164,7 @@ pub(crate) async fn report(
     RawQuery(query): RawQuery,
 ) -> Result<Response, HttpError> {
     let params = known(query, Operation::Report)?;
-    let name = job(&part(name)?, &params)?;
+    let (name, metrics) = (job(&part(name)?, &params)?, metrics(&params)?);
     // A start cut to seconds or milliseconds also selects its run; an exact one selects no run that began later.
     let by = |text: String| parse_time(&text, app.now(), &app.engine.settings().zone);
     let by = params.text("start")?.map(by).transpose()?;
@@ -178,7 +178,7 @@ pub(crate) async fn report(
         &caller,
         running,
         |_| 1,
-        move |engine, context| engine.job_report(&name, by, context),
+        move |engine, context| engine.job_report_with(&name, by, metrics.as_ref(), context),
     )
     .await
 }

@@ -7,7 +7,9 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
-use crate::queries::{kwollect_routes, node_routes, rest_routes, series_routes, sql_routes};
+use crate::queries::{
+    job_metrics_route, kwollect_routes, node_routes, rest_routes, series_routes, sql_routes,
+};
 use crate::web::{files, metrics, openapi};
 use api::{Access, Operation};
 use axum::Router;
@@ -70,6 +72,9 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         }
         Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
             on(method, kwollect_routes::available_metrics)
+        }
+        Operation::GetJobMetrics | Operation::PostGetJobMetrics => {
+            on(method, job_metrics_route::get_job_metrics)
         }
         Operation::RestTable => on(method, rest_routes::table),
         Operation::OpenApi => on(method, openapi::document),

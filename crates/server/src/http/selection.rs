@@ -27,6 +27,17 @@ pub(crate) struct Span {
     pub(crate) to: Timestamp,
 }
 
+/// Parses `metric`, a list of full names.
+pub(crate) fn metrics(params: &Params) -> Result<Option<BTreeSet<Arc<str>>>, HttpError> {
+    let Some(metrics) = params.text("metric")? else { return Ok(None) };
+    let metric = |name| {
+        let why = |error| format!("{error}; write full names, as listed by /api/v1/catalogue");
+        Metric::check_name(name).map_err(|error| wrong(why(error)))?;
+        Ok::<_, HttpError>(Arc::from(name))
+    };
+    Ok(Some(list(&metrics)?.map(metric).collect::<Result<_, _>>()?))
+}
+
 impl Selection {
     /// Parses `device`, `metric` (comma-separated lists), `job` (`[CLUSTER:]ID`, or `none` for node
     /// samples), `cluster`, and `labels` (a JSON object; null means without that label).
@@ -36,20 +47,7 @@ impl Selection {
             let devices = list(&devices)?.map(|name| DeviceId::new(name).map_err(wrong));
             selection.select.devices = Some(devices.collect::<Result<_, _>>()?);
         }
-        if let Some(metrics) = params.text("metric")? {
-            let metric = |name| {
-                let why = |error| {
-                    format!(
-                        "{error}; write full names, as listed by \
-                                           /api/v1/catalogue"
-                    )
-                };
-                Metric::check_name(name).map_err(|error| wrong(why(error)))?;
-                Ok::<_, HttpError>(Arc::from(name))
-            };
-            selection.select.metrics =
-                Some(list(&metrics)?.map(metric).collect::<Result<BTreeSet<_>, _>>()?);
-        }
+        selection.select.metrics = metrics(params)?;
         match params.text("job")?.as_deref() {
             None => {
                 if params.text("cluster")?.is_some() {

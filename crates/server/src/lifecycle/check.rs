@@ -5,7 +5,7 @@ use crate::http::listen::listen;
 use crate::lifecycle::poller_process;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
-use crate::reloadable_config::{ReloadableConfig, rules_of};
+use crate::reloadable_config::{ReloadableConfig, job_requests_of, rules_of};
 use crate::schedulers::configured_schedulers;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
 use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig};
@@ -97,6 +97,8 @@ fn findings(
             .iter()
             .filter_map(|rule| unknown_source(&rule.name, rule.flush.as_deref()?, sources)),
     );
+    let wrong_lines = job_requests_of(config).map(|requests| requests.errors).unwrap_or_default();
+    found.extend(wrong_lines.iter().map(|what| Finding::error("jobmetrics_requests", what)));
     let is_root = rustix::process::geteuid().is_root();
     let data = store_dir(config.keep.data.as_deref(), is_root, environment);
     let in_use = match data {
@@ -226,10 +228,11 @@ mod tests {
         let rules = "[[when]]\nname = \"hot\"\nmetric = \"load_1m\"\nabove = 1\nflush = \"cpuu\"\n[[rule]]\n";
         std::fs::write(path("rules"), rules).unwrap();
         std::fs::write(path("agents"), "[[[").unwrap();
+        std::fs::write(path("requests"), "SELECT 1 AS a\nSELECT 1 AS b FROM jobs\n").unwrap();
         std::fs::create_dir_all(path("data").join(SAMPLES_DIR)).unwrap();
         std::fs::write(path("data").join(SAMPLES_DIR).join("FORMAT"), "another program\n").unwrap();
         let text = format!(
-            "listen = '{}'\ntokn_file = '{t}/token'\ncluster = 'a b'\ndata = '{t}/data'\nagent_config = '{t}/agents'\nnames = [[1]]\n\
+            "listen = '{}'\ntokn_file = '{t}/token'\ncluster = 'a b'\ndata = '{t}/data'\nagent_config = '{t}/agents'\nnames = [[1]]\njobmetrics_requests = '{t}/requests'\n\
              [promotions]\nrules = '{t}/rules'\n[access]\nstaff = ['nosuchuser', '@nosuchgroup']\n\
              [log]\nfile = '{t}/nowhere/log'\n[retention]\narchive = '{t}'\n",
             taken.local_addr().unwrap(),
@@ -254,6 +257,7 @@ mod tests {
             "promotions.rules",
             "promotions.rules",
             "promotions.rules",
+            "jobmetrics_requests",
             "retention.archive",
             "data",
             "log.file",
@@ -261,8 +265,9 @@ mod tests {
         ];
         assert_eq!(keys, want, "{found:?}");
         assert!(found.iter().all(|one| !one.note), "{found:?}");
+        assert!(found[9].what.contains("requests, line 2: only the table"), "{found:?}");
         assert!(
-            found[12].what.ends_with("choose another port with --listen ADDRESS:PORT"),
+            found[13].what.ends_with("choose another port with --listen ADDRESS:PORT"),
             "{found:?}"
         );
     }

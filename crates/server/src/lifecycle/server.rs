@@ -403,6 +403,7 @@ fn app(
         ..sql::Limits::default()
     };
     let running_max = size(config.query.concurrency_max.into());
+    let requests = Arc::clone(&live.job_requests.valid);
     let DataFolder {
         store,
         registry,
@@ -413,6 +414,8 @@ fn app(
         rule_evaluator,
         audit,
     } = opened;
+    let sql = Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?;
+    sql.set_job_requests(requests);
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -420,7 +423,7 @@ fn app(
         registry,
         registry_changes: ConcurrencyLimit::new(REGISTRY_PERMITS, usize::MAX),
         registry_reads: Arc::new(Semaphore::new(REGISTRY_PERMITS)),
-        sql: Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?,
+        sql,
         store,
         on_demand,
         rule_evaluator,

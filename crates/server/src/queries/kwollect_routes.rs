@@ -21,8 +21,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The functions that exist.
-const FUNCTIONS: [&str; 5] = [
+const FUNCTIONS: [&str; 6] = [
     "get_metrics",
+    "get_job_metrics",
     "available_metrics",
     "update_promoted_metrics",
     "insert_metrics",

@@ -1,9 +1,10 @@
 //! Queries about stored data, and their responses.
 //!
-//! - `answers`: runs a query and returns JSON. `series`, `nodes`, `statements` (SQL), `kwollect`: the queries.
+//! - `answers`: runs a query and returns JSON. `series`, `nodes`, `statements` (SQL), `kwollect`, `job_metrics`: the queries.
 //! - `slow_query_log`: logs slow queries.
 
 pub(crate) mod answers;
+pub(crate) mod job_metrics_route;
 pub(crate) mod kwollect_routes;
 pub(crate) mod node_routes;
 pub(crate) mod postgrest;

@@ -54,12 +54,13 @@ pub(crate) async fn range(
         Some(true) => Rate::Counters,
         Some(false) | None => Rate::Raw,
     };
+    let totals = truth(&params, "totals")?.unwrap_or(false);
     let running = RunningQuery::new(&app, "range", &caller, &words);
     let points = |range: &api::Range| range.series.iter().map(|one| one.values.len()).sum();
     reply_long(&app, &caller, running, points, move |engine, context| {
         let select = selection.resolve(engine, context)?;
         let Span { from, to } = span;
-        engine.range(&RangeQuery { select, from, to, step_us, rate }, context)
+        engine.range_with(&RangeQuery { select, from, to, step_us, rate }, totals, context)
     })
     .await
 }

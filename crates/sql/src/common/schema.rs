@@ -29,6 +29,9 @@ pub(crate) enum Table {
     /// The rows of a function of Kwollect.
     GetMetrics,
     AvailableMetrics,
+    /// What a job used, by the site's own statements, which read `jobmetrics`.
+    GetJobMetrics,
+    JobMetrics,
 }
 
 /// Kind of a column.
@@ -65,11 +68,12 @@ impl Table {
     ];
 
     /// Functions whose rows are a table.
-    pub(crate) const FUNCTIONS: [Self; 2] = [Self::GetMetrics, Self::AvailableMetrics];
+    pub(crate) const FUNCTIONS: [Self; 3] =
+        [Self::GetMetrics, Self::AvailableMetrics, Self::GetJobMetrics];
 
     /// All tables and functions, in a fixed order.
     pub(crate) fn every() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().chain(Self::FUNCTIONS)
+        Self::ALL.into_iter().chain(Self::FUNCTIONS).chain([Self::JobMetrics])
     }
 
     /// Names of a function's parameters, in their order.
@@ -77,6 +81,7 @@ impl Table {
         match self {
             Self::GetMetrics => GET_METRICS_PARAMETERS,
             Self::AvailableMetrics => &["at", "params"],
+            Self::GetJobMetrics => &["job_id", "cluster"],
             _ => &[],
         }
     }
@@ -102,6 +107,8 @@ impl Table {
             Self::Catalogue => "catalogue",
             Self::GetMetrics => "get_metrics",
             Self::AvailableMetrics => "available_metrics",
+            Self::GetJobMetrics => "get_job_metrics",
+            Self::JobMetrics => "jobmetrics",
         }
     }
 
@@ -135,8 +142,9 @@ impl Table {
             Self::Devices => DEVICES,
             Self::PromotedMetrics => PROMOTED_METRICS,
             Self::Catalogue => CATALOGUE,
-            Self::GetMetrics => GET_METRICS,
+            Self::GetMetrics | Self::JobMetrics => GET_METRICS,
             Self::AvailableMetrics => AVAILABLE_METRICS,
+            Self::GetJobMetrics => GET_JOB_METRICS,
         }
     }
 
@@ -149,8 +157,10 @@ impl Table {
                 Number => DataType::Int64,
                 Value => DataType::Float64,
             };
-            let field = Field::new(*name, data_type, *nullable);
-            if *name == "labels" { field.with_metadata(json_metadata()) } else { field }
+            match *name {
+                "labels" | "get_job_metrics" | "warnings" => json_field(name, data_type, *nullable),
+                _ => Field::new(*name, data_type, *nullable),
+            }
         };
         Arc::new(Schema::new(self.columns().iter().map(field).collect::<Vec<_>>()))
     }
@@ -159,8 +169,10 @@ impl Table {
 /// Metadata of a field whose texts are JSON.
 const JSON_METADATA: &str = "json";
 
-fn json_metadata() -> HashMap<String, String> {
-    HashMap::from([(JSON_METADATA.to_owned(), String::new())])
+/// A field whose texts are JSON.
+pub(crate) fn json_field(name: &str, kind: DataType, nullable: bool) -> Field {
+    let metadata = HashMap::from([(JSON_METADATA.to_owned(), String::new())]);
+    Field::new(name, kind, nullable).with_metadata(metadata)
 }
 
 /// Whether the texts of a field are JSON.
@@ -203,6 +215,8 @@ const GET_METRICS: Columns = &[
 ];
 
 const AVAILABLE_METRICS: Columns = &[("device_id", Text, false), ("metric_id", Text, false)];
+
+const GET_JOB_METRICS: Columns = &[("get_job_metrics", Text, false), ("warnings", Text, true)];
 
 const METRICS_BY_JOB: Columns = &[
     ("timestamp", Time, false),

@@ -31,7 +31,10 @@ pub(crate) fn distinct(statement: &mut Parsed) {
         let SelectItem::UnnamedExpr(term) = item else { continue };
         let is_new = seen.insert(without_cast(term).to_string());
         if has_wildcard || !is_new {
-            let alias = format!("{MARK}{position}{MARK}{}", name_of_term(term));
+            let alias = format!(
+                "{MARK}{position}{MARK}{}",
+                name_of_term(term).unwrap_or_else(|| UNNAMED.to_owned())
+            );
             let (expr, alias) = (term.clone(), Ident::with_quote('"', alias));
             *item = SelectItem::ExprWithAlias { expr, alias };
         }
@@ -47,14 +50,15 @@ fn without_cast(term: &Term) -> &Term {
     }
 }
 
-fn name_of_term(term: &Term) -> String {
+/// Name of a column without an alias; `None`: it has none.
+pub(crate) fn name_of_term(term: &Term) -> Option<String> {
     let last = |parts: &[Ident]| parts.last().map(|part| part.value.clone());
     match without_cast(term) {
-        Term::Identifier(name) => name.value.clone(),
-        Term::CompoundIdentifier(parts) => last(parts).unwrap_or_else(|| UNNAMED.to_owned()),
-        Term::Function(call) => call.name.to_string().to_ascii_lowercase(),
-        Term::Case { .. } => "case".to_owned(),
-        _ => UNNAMED.to_owned(),
+        Term::Identifier(name) => Some(name.value.clone()),
+        Term::CompoundIdentifier(parts) => last(parts),
+        Term::Function(call) => Some(call.name.to_string().to_ascii_lowercase()),
+        Term::Case { .. } => Some("case".to_owned()),
+        _ => None,
     }
 }
 

@@ -1,17 +1,20 @@
 //! Functions on labels, such as `label(labels, 'cpu')` and its equivalent `labels->>'cpu'`.
+//! [`Operators`] plans the operators.
 
+use crate::common::schema::json_field;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::sqlparser::ast::BinaryOperator;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, lit,
 };
 use model::Labels;
 use serde_json::Value;
@@ -83,17 +86,22 @@ impl ScalarUDFImpl for Label {
 }
 
 fn values(labels: &ArrayRef, key: &str) -> Result<ArrayRef> {
+    texts_of(labels, |text| value_of(text, key))
+}
+
+/// A text for each set of labels.
+fn texts_of(labels: &ArrayRef, of: impl Fn(&str) -> Option<String>) -> Result<ArrayRef> {
     let labels = cast(labels, &DataType::Utf8View)?;
     let labels: &StringViewArray = labels.as_string_view();
     // Rows of one series share their labels, so that few texts need parsing.
     let mut known: HashMap<&str, Option<String>> = HashMap::new();
-    let mut values = StringViewBuilder::with_capacity(labels.len());
+    let mut values = StringViewBuilder::with_capacity(labels.len()).with_deduplicate_strings();
     for text in labels {
         let value = text.and_then(|text| {
             if known.len() > KNOWN_MAX {
                 known.clear();
             }
-            known.entry(text).or_insert_with(|| value_of(text, key)).as_deref()
+            known.entry(text).or_insert_with(|| of(text)).as_deref()
         });
         values.append_option(value);
     }
@@ -178,32 +186,140 @@ fn contains(own: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Plans `labels->>'key'`, `labels @> '{…}'` and `a || b`.
+/// A function of labels and a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum KeyFunction {
+    /// `labels ? key`: whether the labels have the key.
+    Has,
+    /// `labels - key`: the labels without the key.
+    Without,
+}
+
+/// `labels_have(labels, key)` and `labels_without(labels, key)`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OfKey {
+    signature: Signature,
+    function: KeyFunction,
+}
+
+impl OfKey {
+    pub(crate) fn has() -> ScalarUDF {
+        Self::function(KeyFunction::Has)
+    }
+
+    pub(crate) fn without() -> ScalarUDF {
+        Self::function(KeyFunction::Without)
+    }
+
+    fn function(function: KeyFunction) -> ScalarUDF {
+        let text = vec![DataType::Utf8View, DataType::Utf8View];
+        ScalarUDF::from(Self { signature: Signature::exact(text, Volatility::Immutable), function })
+    }
+}
+
+impl ScalarUDFImpl for OfKey {
+    fn name(&self) -> &'static str {
+        match self.function {
+            KeyFunction::Has => "labels_have",
+            KeyFunction::Without => "labels_without",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.function {
+            KeyFunction::Has => DataType::Boolean,
+            KeyFunction::Without => DataType::Utf8View,
+        })
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        let kind = self.return_type(&[])?;
+        let field = json_field(self.name(), kind, nullable);
+        let is_json = self.function == KeyFunction::Without;
+        Ok(Arc::new(if is_json { field } else { field.with_metadata(HashMap::new()) }))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [labels, ColumnarValue::Scalar(key)] = args.args.as_slice() else {
+            return exec_err!("the key of a label must be one text, the same for every row");
+        };
+        let Some(key) = key.try_as_str().flatten() else {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(&self.return_type(&[])?)?));
+        };
+        let labels = labels.to_array(args.number_rows)?;
+        let parsed = |text: &str| Labels::from_canonical(text).ok();
+        let array = match self.function {
+            KeyFunction::Without => {
+                texts_of(&labels, |text| Some(parsed(text)?.without(key).as_str().to_owned()))?
+            }
+            KeyFunction::Has => {
+                let labels = cast(&labels, &DataType::Utf8View)?;
+                let has = |text| parsed(text).is_some_and(|labels: Labels| labels.has(key));
+                let have: BooleanArray =
+                    labels.as_string_view().iter().map(|text| text.map(has)).collect();
+                Arc::new(have)
+            }
+        };
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+/// Plans the operators `->>`, `@>`, `?` and `-` of labels, `a || b`, EXTRACT, and SUBSTRING with a pattern.
 #[derive(Debug)]
 pub(crate) struct Operators {
     pub(crate) label: Arc<ScalarUDF>,
     pub(crate) contain: Arc<ScalarUDF>,
+    pub(crate) has: Arc<ScalarUDF>,
+    pub(crate) without: Arc<ScalarUDF>,
     pub(crate) joined: Arc<ScalarUDF>,
+    pub(crate) date_part: Arc<ScalarUDF>,
+    pub(crate) regexp_match: Arc<ScalarUDF>,
 }
 
 impl ExprPlanner for Operators {
     fn plan_binary_op(
         &self,
         expr: RawBinaryExpr,
-        _: &DFSchema,
+        schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|kind| kind.is_string());
         let function = match expr.op {
             BinaryOperator::LongArrow => &self.label,
+            BinaryOperator::Question => &self.has,
+            BinaryOperator::Minus if is_text(&expr.left) && is_text(&expr.right) => &self.without,
             BinaryOperator::AtArrow if matches!(&expr.right, Expr::Literal(right, _) if right.try_as_str().is_some()) => {
                 &self.contain
             }
             BinaryOperator::StringConcat => &self.joined,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let args = vec![expr.left, expr.right];
-        let call = ScalarFunction::new_udf(Arc::clone(function), args);
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+        Ok(PlannerResult::Planned(call(function, vec![expr.left, expr.right])))
     }
+
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(call(&self.date_part, args)))
+    }
+
+    /// `substring(text FROM pattern)`: what the pattern's first group matches, or the whole pattern.
+    fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        let is_pattern =
+            matches!(&*args, [_, Expr::Literal(pattern, _)] if pattern.try_as_str().is_some());
+        if !is_pattern {
+            return Ok(PlannerResult::Original(args));
+        }
+        let groups = call(&self.regexp_match, args);
+        let element = datafusion::functions_nested::extract::array_element_udf();
+        Ok(PlannerResult::Planned(call(&element, vec![groups, lit(1_i64)])))
+    }
+}
+
+fn call(function: &Arc<ScalarUDF>, args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), args))
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Functions of statements, and handling of their texts, times and column names.
 //!
-//! - `label_functions`, `to_char`, `string_limits`: functions.
+//! - `age`, `label_functions`, `to_char`, `string_limits`: functions.
 //! - `instants`: times in texts.
 //! - `headers`: column names.
+//! - `job_requests`: a site's own statements about a job.
 //! - `guard`: deadline of a statement.
 //! - `information`: `SHOW TABLES`, `DESCRIBE`.
 
+pub(crate) mod age;
 pub(crate) mod guard;
 pub(crate) mod headers;
 pub(crate) mod information;
 pub(crate) mod instants;
+pub(crate) mod job_requests;
 pub(crate) mod label_functions;
 pub(crate) mod string_limits;
 pub(crate) mod to_char;

@@ -4,6 +4,7 @@ use crate::SqlError;
 use crate::common::complexity;
 use crate::common::memory::Memory;
 use crate::common::statement_limits::{Ended, Load};
+use crate::functions::job_requests::{DEFAULT_JOB_REQUESTS, JobRequest, read_job_requests};
 use crate::statements::encoding::Encoding;
 use crate::statements::run::TABLES_MAX;
 use crate::statements::worker::messages::{Begin, Head};
@@ -13,6 +14,7 @@ use crate::statements::worker::session::{Message, Session, StatementGuard};
 use datafusion::arrow::array::timezone::Tz;
 use futures::Stream;
 use jobs::Reader;
+use parking_lot::RwLock;
 use query::{Cancel, ConcurrencyLimit, Format, QueryContext, QueryEngine};
 use std::future::Future;
 use std::pin::Pin;
@@ -83,6 +85,8 @@ pub struct Sql {
     zone: Arc<str>,
     pool: Arc<Pool>,
     runtime: Option<Runtime>,
+    /// The site's statements about a job.
+    job_requests: RwLock<Arc<[JobRequest]>>,
 }
 
 impl Sql {
@@ -108,7 +112,24 @@ impl Sql {
         let pool = Arc::new(Pool::new(launch, limits.threads));
         let (limits, runtime) = (Arc::new(limits), Some(runtime));
         let (ended, deaths) = (Ended::default(), Arc::default());
-        Ok(Self { engine, limits, memory, concurrency, ended, deaths, zone, pool, runtime })
+        let job_requests = RwLock::new(read_job_requests(DEFAULT_JOB_REQUESTS).0.into());
+        Ok(Self {
+            engine,
+            limits,
+            memory,
+            concurrency,
+            ended,
+            deaths,
+            zone,
+            pool,
+            runtime,
+            job_requests,
+        })
+    }
+
+    /// Replaces the statements about a job, for statements from now on. At first they are the default.
+    pub fn set_job_requests(&self, requests: Arc<[JobRequest]>) {
+        *self.job_requests.write() = requests;
     }
 
     /// Current load of the statements, and counts of those that ended at a limit.
@@ -174,6 +195,7 @@ impl Sql {
             left_ms,
             seconds,
             memory_bytes: u64::try_from(grant.bytes()).unwrap_or(u64::MAX),
+            job_requests: self.job_requests.read().to_vec(),
         };
         let (cancel, reads) = (context.cancel.clone(), Reads::default());
         let scope = Scope { engine: self.engine.clone(), context, reads: reads.clone() };

@@ -5,6 +5,7 @@
 //! - `explain`: EXPLAIN.
 //! - `provider`, `exec`: tables for the engine.
 //! - `scan_filter`, `of_jobs`, `scan_request`: conditions that the store evaluates.
+//! - `table_functions`: Kwollect's functions.
 //! - `metadata_tables`, `columns`: small tables.
 
 pub(crate) mod columns;
@@ -18,6 +19,6 @@ pub(crate) mod run;
 pub(crate) mod scan_filter;
 pub(crate) mod scan_request;
 pub(crate) mod state;
-pub(crate) mod table_function;
+pub(crate) mod table_functions;
 pub(crate) mod table_scan;
 pub(crate) mod worker;

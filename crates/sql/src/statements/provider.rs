@@ -66,6 +66,11 @@ impl TableProvider for Provider {
                 TableProviderFilterPushDown::Exact
             } else if self.is_of_jobs() && of_jobs::understands(filter) {
                 TableProviderFilterPushDown::Inexact
+            } else if matches!(self.table, Table::GetMetrics | Table::JobMetrics)
+                && ScanFilter::of(&[(*filter).clone()]).metrics.is_some()
+            {
+                // For rows of a function, the store evaluates only the metrics.
+                TableProviderFilterPushDown::Inexact
             } else if self.table == Table::Marks && ScanFilter::understands(filter) {
                 // For marks, the store evaluates only the time.
                 TableProviderFilterPushDown::Inexact

@@ -1,12 +1,14 @@
 //! Runs a statement in a worker.
 
 use crate::SqlError;
+use crate::common::schema::Table;
 use crate::functions::guard::Guard;
+use crate::functions::job_requests::JOB_TABLES_MAX;
 use crate::functions::string_limits::Texts;
 use crate::functions::{headers, information};
 use crate::statements::explain::{self, Wanted};
-use crate::statements::state::state;
-use crate::statements::table_function;
+use crate::statements::state::{Tables, state};
+use crate::statements::table_functions;
 use crate::statements::worker::child::{Encode, NewEncoder};
 use crate::statements::worker::link::Link;
 use crate::statements::worker::messages::{self, Begin, Head};
@@ -35,7 +37,7 @@ const ENCODED_ROWS: usize = 1024;
 const PIECE_BYTES: usize = 256 << 10;
 
 /// A statement to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) begin: Begin,
     pub(crate) link: Arc<Link>,
@@ -50,9 +52,8 @@ impl Work {
         let deadline = Instant::now() + Duration::from_millis(self.begin.left_ms);
         let seconds = self.begin.seconds;
         let guard = Arc::new(Guard { cancel: self.cancel.clone(), deadline, seconds });
-        let memory = usize::try_from(self.begin.memory_bytes).unwrap_or(usize::MAX);
-        let texts = Arc::new(Texts::new(Arc::clone(&guard), memory, self.threads));
-        let state = state(&self.begin, self.threads, &self.link, guard, &texts)?;
+        let texts = Arc::new(Texts::new(Arc::clone(&guard), self.memory(), self.threads));
+        let state = state(&self, &Tables::All, guard, &texts)?;
         let answer = async {
             let (stream, names) = self.start(&state, &texts).await?;
             self.send_rows(stream, names.as_deref()).await
@@ -60,8 +61,13 @@ impl Work {
         timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
     }
 
-    fn failed(&self, error: DataFusionError) -> SqlError {
+    pub(crate) fn failed(&self, error: DataFusionError) -> SqlError {
         SqlError::of(error, self.begin.memory_mib())
+    }
+
+    /// Memory of the statement in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        usize::try_from(self.begin.memory_bytes).unwrap_or(usize::MAX)
     }
 
     async fn start(
@@ -80,8 +86,31 @@ impl Work {
         if wanted == Wanted::Rows {
             headers::distinct(&mut statement);
         }
-        table_function::order_arguments(&mut statement)?;
+        // EXPLAIN without ANALYZE reads no data.
+        if wanted != Wanted::Plan {
+            table_functions::subqueries::evaluate(self, state, texts, &mut statement).await?;
+        }
+        table_functions::order_arguments(&mut statement)?;
         only_select(wanted, &statement)?;
+        let plan = self.plan(state, statement, texts).await?;
+        let names = headers::of(&plan).filter(|_| wanted == Wanted::Rows);
+        let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
+        let context = state.task_ctx();
+        let rows = match wanted {
+            Wanted::Rows => execute_stream(plan, context),
+            Wanted::Plan => explain::plan(&plan),
+            Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
+        };
+        Ok((rows.map_err(|error| self.failed(error))?, names))
+    }
+
+    /// Plans a SELECT, and rejects a plan that changes something or exceeds a limit.
+    pub(crate) async fn plan(
+        &self,
+        state: &SessionState,
+        statement: Parsed,
+        texts: &Texts,
+    ) -> Result<LogicalPlan, SqlError> {
         let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
         // Repeats the check for the plan: `SELECT … INTO` creates a table, and a plan may contain more than the
         // text shows.
@@ -96,16 +125,8 @@ impl Work {
             let text = format!("the statement names {tables} tables; {TABLES_MAX} at most");
             return Err(SqlError::Statement(text));
         }
-        let names = headers::of(&plan).filter(|_| wanted == Wanted::Rows);
         texts.look(&plan).map_err(|error| self.failed(error))?;
-        let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
-        let context = state.task_ctx();
-        let rows = match wanted {
-            Wanted::Rows => execute_stream(plan, context),
-            Wanted::Plan => explain::plan(&plan),
-            Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
-        };
-        Ok((rows.map_err(|error| self.failed(error))?, names))
+        Ok(plan)
     }
 
     async fn send_rows(
@@ -172,11 +193,14 @@ fn only_select(wanted: Wanted, statement: &Parsed) -> Result<(), SqlError> {
     Err(SqlError::NotSelect(format!("{explain}{}", words.join(" "))))
 }
 
-/// Counts the tables that a plan reads, including subqueries.
+/// Counts the tables that a plan reads at a time, including subqueries.
 fn tables(plan: &LogicalPlan) -> Result<usize, DataFusionError> {
     let mut tables = 0;
     plan.apply_with_subqueries(|node| {
-        tables += usize::from(matches!(node, LogicalPlan::TableScan(_)));
+        if let LogicalPlan::TableScan(scan) = node {
+            let is_of_job = scan.table_name.table() == Table::GetJobMetrics.name();
+            tables += if is_of_job { JOB_TABLES_MAX } else { 1 };
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(tables)

@@ -35,7 +35,7 @@ pub(crate) struct TableExec {
 impl TableExec {
     pub(crate) fn new(request: ScanRequest, schema: SchemaRef, link: Arc<Link>) -> Self {
         // `get_metrics` returns its rows in the order of time.
-        let time = (request.table == Table::GetMetrics)
+        let time = matches!(request.table, Table::GetMetrics | Table::JobMetrics)
             .then(|| Column::new_with_schema("timestamp", &schema));
         let order =
             time.and_then(Result::ok).map(|time| [PhysicalSortExpr::new_default(Arc::new(time))]);

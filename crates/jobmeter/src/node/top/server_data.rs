@@ -261,7 +261,7 @@ mod tests {
         let times = (0_u8..).map(f64::from).take(values.len()).collect();
         let (value_unit, help) = (String::new(), String::new());
         let (values, seconds) = (values.to_vec(), Vec::new());
-        api::RangeSeries { series, value_unit, help, times, values, seconds }
+        api::RangeSeries { series, value_unit, help, times, values, seconds, totals: None }
     }
 
     #[test]

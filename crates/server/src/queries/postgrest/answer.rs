@@ -66,7 +66,8 @@ pub(crate) fn is_wanted(pairs: &[(String, String)], headers: &HeaderMap) -> bool
         || window.map_or(true, |window| window != Window::default())
 }
 
-fn wants_object(headers: &HeaderMap) -> bool {
+/// Whether a client wants a single object.
+pub(crate) fn wants_object(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|item| item.trim_start().starts_with(OBJECT))
 }

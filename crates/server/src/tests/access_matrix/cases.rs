@@ -16,6 +16,8 @@ const NODES: [&str; 9] = ["401", "403", "200+", "200", "200", "200+", "200+", "2
 const JOBS: [&str; 9] = ["401", "403", "200", "200", "200", "200+", "200+", "200+", "403"];
 /// A query about bob's job by its ID.
 const OF_BOB: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "200+", "200+", "403"];
+/// The same, with an answer without names.
+const OF_JOB_METRICS: [&str; 9] = ["401", "403", "404", "404", "404", "200", "200", "200", "403"];
 /// A change that bob and administrators may make.
 const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"];
 /// The end of bob's job: for others the job does not exist.
@@ -74,6 +76,9 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
+        // The values of the default statements contain no name.
+        Operation::GetJobMetrics => ("?job_id=2", body, OF_JOB_METRICS),
+        Operation::PostGetJobMetrics => (body, job, OF_JOB_METRICS),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
         Operation::Nodes | Operation::Devices => (body, body, NODES),

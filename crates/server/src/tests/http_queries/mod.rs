@@ -1,6 +1,7 @@
 //! Queries over HTTP: parameters, formats, errors.
 
 mod clients;
+mod job_metrics;
 mod rows;
 
 use super::Site;

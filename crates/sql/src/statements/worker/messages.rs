@@ -11,6 +11,7 @@
 use super::bytes::{MessageReader, MessageWriter};
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::functions::job_requests::JobRequest;
 use crate::statements::encoding::Encoding;
 use crate::statements::scan_filter::ScanFilter;
 use jobs::Filter;
@@ -39,6 +40,8 @@ pub(crate) struct Begin {
     pub(crate) left_ms: u64,
     pub(crate) seconds: u64,
     pub(crate) memory_bytes: u64,
+    /// The site's statements about a job.
+    pub(crate) job_requests: Vec<JobRequest>,
 }
 
 impl Begin {
@@ -89,6 +92,11 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
     put.u64(begin.left_ms);
     put.u64(begin.seconds);
     put.u64(begin.memory_bytes);
+    put.all(begin.job_requests.iter(), |put, request| {
+        put.count(request.line);
+        put.all(request.keys.iter(), |put, key| put.text(key));
+        put.text(&request.text);
+    });
     put.finish()
 }
 
@@ -130,6 +138,10 @@ impl ToWorker {
                 left_ms: take.u64()?,
                 seconds: take.u64()?,
                 memory_bytes: take.u64()?,
+                job_requests: take.all(|take| {
+                    let (line, keys) = (take.count()?, take.all(MessageReader::owned)?);
+                    Some(JobRequest { line, keys, text: take.owned()? })
+                })?,
             }),
             1 => Self::Rows(take.u32()?),
             2 => {

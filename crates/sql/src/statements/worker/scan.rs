@@ -5,6 +5,7 @@ use super::rows::{put_cells, put_samples};
 use crate::common::schema::Table;
 use crate::statements::columns::Cell;
 use crate::statements::metadata_tables;
+use crate::statements::scan_filter::ScanFilter;
 use crate::statements::scan_request::query;
 use parking_lot::Mutex;
 use query::{GetMetrics, QueryContext, QueryEngine, QueryError, Rows};
@@ -42,6 +43,19 @@ pub(crate) struct Scan {
 /// The worker needs no more rows, or has exited.
 struct ScanStopped;
 
+/// Adds the conditions on metrics. The engine checks them again, so that none may be left to the query.
+fn narrow_metrics(query: &mut GetMetrics, narrow: &ScanFilter) {
+    let Some(metrics) = &narrow.metrics else { return };
+    let is_given = |name: &&Arc<str>| {
+        query.metrics.is_empty() || query.metrics.iter().any(|one| **one == ***name)
+    };
+    let metrics: Vec<String> = metrics.iter().filter(is_given).map(ToString::to_string).collect();
+    // An empty list would be all metrics.
+    if !metrics.is_empty() {
+        query.metrics = metrics;
+    }
+}
+
 impl Scan {
     /// Reads and sends rows until the end, a limit, or a stop by the worker. Runs on a thread that may block.
     pub(crate) fn run(self, runtime: &Handle) {
@@ -66,9 +80,11 @@ impl Scan {
 
     fn send_rows(&self, runtime: &Handle) -> Result<Result<(), ScanStopped>, QueryError> {
         let ScanRequest { table, arguments, kept, narrow, .. } = &self.request;
-        if *table == Table::GetMetrics {
+        if matches!(table, Table::GetMetrics | Table::JobMetrics) {
+            let rate = (*table == Table::JobMetrics).then_some(("as_rate", "auto"));
             let pairs = arguments.iter().map(|(name, text)| (&**name, &**text));
-            let query = GetMetrics::from_pairs(pairs)?;
+            let mut query = GetMetrics::from_pairs(pairs.chain(rate))?;
+            narrow_metrics(&mut query, narrow);
             let rows = self.scope.engine.get_metrics_rows(&query, &self.scope.context)?;
             return self.send_samples(rows, runtime);
         }

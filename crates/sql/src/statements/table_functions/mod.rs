@@ -1,10 +1,15 @@
 //! Kwollect's functions in a FROM clause: `get_metrics(nodes => 'n1')`, with or without the schema `api`.
 
+pub(crate) mod job_metrics;
+pub(crate) mod subqueries;
+
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::functions::guard::Guard;
 use crate::statements::provider::Provider;
-use crate::statements::worker::link::Link;
+use crate::statements::run::Work;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
@@ -14,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr as Term, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableFactor,
     Value, VisitMut, VisitorMut,
 };
+use job_metrics::JobMetrics;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -22,7 +28,8 @@ use std::sync::Arc;
 pub(crate) struct TableFunction {
     pub(crate) table: Table,
     pub(crate) zone: Arc<str>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) work: Work,
+    pub(crate) guard: Arc<Guard>,
 }
 
 impl TableFunctionImpl for TableFunction {
@@ -37,7 +44,13 @@ impl TableFunctionImpl for TableFunction {
                 arguments.push(((*parameter).to_owned(), text));
             }
         }
-        let provider = Provider::new(self.table, &self.zone, &self.link);
+        if self.table == Table::GetJobMetrics {
+            let (work, guard) = (self.work.clone(), Arc::clone(&self.guard));
+            let schema = self.table.schema(&self.zone);
+            let row = JobMetrics { work, guard, arguments, schema: Arc::clone(&schema) };
+            return Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(row)])?));
+        }
+        let provider = Provider::new(self.table, &self.zone, &self.work.link);
         Ok(Arc::new(provider.with_arguments(arguments)))
     }
 }
@@ -78,17 +91,7 @@ impl VisitorMut for Order {
         let TableFactor::Table { name, args: Some(args), .. } = factor else {
             return ControlFlow::Continue(());
         };
-        let parts: Vec<String> =
-            name.0.iter().filter_map(|part| Some(part.as_ident()?.value.to_lowercase())).collect();
-        let function = match &*parts {
-            [name] => name,
-            [schema, name] if schema == "api" => name,
-            _ => return ControlFlow::Continue(()),
-        };
-        let Some(table) = Table::FUNCTIONS.into_iter().find(|table| table.name() == function)
-        else {
-            return ControlFlow::Continue(());
-        };
+        let Some(table) = function(name) else { return ControlFlow::Continue(()) };
         *name = ObjectName::from(vec![Ident::new(table.name())]);
         match ordered(table, std::mem::take(&mut args.args)) {
             Ok(ordered) => args.args = ordered,
@@ -96,6 +99,18 @@ impl VisitorMut for Order {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Our function of this name, with or without the schema `api`.
+fn function(name: &ObjectName) -> Option<Table> {
+    let parts: Vec<String> =
+        name.0.iter().filter_map(|part| Some(part.as_ident()?.value.to_lowercase())).collect();
+    let function = match &*parts {
+        [name] => name,
+        [schema, name] if schema == "api" => name,
+        _ => return None,
+    };
+    Table::FUNCTIONS.into_iter().find(|table| table.name() == function)
 }
 
 /// An argument's name, if it has one, and its value.

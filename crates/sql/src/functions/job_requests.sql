@@ -1,0 +1,7 @@
+# What a job used. Each line is a SELECT of `jobmetrics`: the rows of the job's nodes, with counters as rates.
+SELECT sum(watts * seconds) / 3600 AS job_energy_watthour FROM (SELECT avg(value) AS watts, EXTRACT(EPOCH FROM age(max(timestamp), min(timestamp))) AS seconds FROM jobmetrics WHERE metric_id = 'wattmetre_power_watt' GROUP BY device_id, labels) AS power
+SELECT max(watts) AS job_power_max_watt FROM (SELECT sum(value) AS watts FROM jobmetrics WHERE metric_id = 'wattmetre_power_watt' GROUP BY timestamp) AS power
+SELECT 100 * (1 - avg(value)) AS job_cpu_avgusage_percent FROM jobmetrics WHERE metric_id = 'prom_node_cpu_seconds_total' AND labels->>'mode' = 'idle'
+SELECT 100 * (1 - avg(value) FILTER (WHERE metric_id = 'prom_node_memory_MemAvailable_bytes') / avg(value) FILTER (WHERE metric_id = 'prom_node_memory_MemTotal_bytes')) AS job_memory_avgusage_percent FROM jobmetrics WHERE metric_id IN ('prom_node_memory_MemAvailable_bytes', 'prom_node_memory_MemTotal_bytes')
+SELECT sum(rate * seconds) AS job_network_receive_bytes FROM (SELECT avg(value) AS rate, EXTRACT(EPOCH FROM age(max(timestamp), min(timestamp))) AS seconds FROM jobmetrics WHERE metric_id = 'prom_node_network_receive_bytes_total' GROUP BY device_id, labels) AS received
+SELECT sum(rate * seconds) AS job_network_transmit_bytes FROM (SELECT avg(value) AS rate, EXTRACT(EPOCH FROM age(max(timestamp), min(timestamp))) AS seconds FROM jobmetrics WHERE metric_id = 'prom_node_network_transmit_bytes_total' GROUP BY device_id, labels) AS sent
