@@ -221,10 +221,10 @@ impl AccessFilter {
     /// Limits a snapshot in the same way, and to the series that meet a condition.
     pub(crate) fn limit_to(
         &self,
-        snapshot: Snapshot,
+        snapshot: &dyn Snapshot,
         listed: ListedAs,
         condition: impl Fn(&Series) -> bool + Send + Sync + 'static,
-    ) -> Snapshot {
+    ) -> Arc<dyn Snapshot> {
         let access = self.clone();
         snapshot.limited_to(Arc::new(move |series, span| {
             condition(series) && access.touches(series, span, listed)

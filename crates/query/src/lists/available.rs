@@ -8,7 +8,7 @@ use model::{DeviceId, JobId, Series, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use store::{Chunk, JobSelector, Selector};
+use storage::{Chunk, JobSelector, Selector};
 
 /// Maximum age of a metric's latest sample at an instant, beyond its own period, for the metric to count as available.
 const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
@@ -105,7 +105,7 @@ impl QueryEngine {
     ) -> Result<Found, QueryError> {
         let from = at.plus(-AVAILABLE_WITHIN);
         let access = AccessFilter::new(self, context, (from, at), None);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::DeviceAndAlias);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::DeviceAndAlias);
         let mut found = Found::new();
         for chunk in snapshot.scan(select, from, at) {
             context.cancel.check()?;
@@ -134,7 +134,7 @@ impl QueryEngine {
         let access = AccessFilter::new(self, context, (from, at), None);
         let needed = names.clone();
         let snapshot =
-            access.limit_to(self.store.snapshot(), ListedAs::DeviceAndAlias, move |series| {
+            access.limit_to(&*self.store.snapshot(), ListedAs::DeviceAndAlias, move |series| {
                 needed.of(series).next().is_some()
             });
         let mut arrivals: HashMap<(DeviceId, Series), Arrivals> = HashMap::new();

@@ -6,7 +6,7 @@ use jobs::Filter;
 use model::{Gap, Timestamp};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use store::{Selector, SeriesInfo};
+use storage::{Selector, SeriesInfo};
 
 impl QueryEngine {
     /// The selected series of an interval, at most [`crate::Settings::series_max`]. The list comes from indexes,
@@ -37,7 +37,7 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
         let mut series = Vec::new();
         for info in snapshot.series(select, from, to)? {
             let seen = access.of(&info.series.device, info.series.job.as_ref())?;

@@ -10,14 +10,14 @@ use crate::ranges::series_points::growth;
 use crate::rows::summary::{BUCKET, seen_windows};
 use crate::{Cancel, QueryError};
 use model::{Kind, Point, Rollup, Timestamp};
-use store::{Selector, SeriesInfo, Snapshot, Windows};
+use storage::{Selector, SeriesInfo, Snapshot, Windows};
 
 const HOUR: i64 = 3600 * Timestamp::SECOND;
 
 /// A time range (bounds included) of which series have totals.
 #[derive(Debug)]
 pub(crate) struct TotalsOf<'a> {
-    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) snapshot: &'a dyn Snapshot,
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
     pub(crate) cancel: &'a Cancel,

@@ -9,7 +9,7 @@ use crate::{QueryContext, QueryEngine, QueryError};
 use model::{Allocation, DeviceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{JobSelector, LabelMatch, Selector, SeriesInfo};
+use storage::{JobSelector, LabelMatch, Selector, SeriesInfo};
 
 impl QueryEngine {
     /// The totals of metrics on the devices of a job, during its allocations: of node samples, also of those that other
@@ -32,7 +32,7 @@ impl QueryEngine {
         };
         let (from, to) = (Timestamp(from), Timestamp(to));
         let access = AccessFilter::new(self, context, (from, to), None);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::DeviceAndAlias);
+        let snapshot = access.limit(&self.store.snapshot(), ListedAs::DeviceAndAlias);
         let own = spans.keys().map(|device| (*device).clone()).collect();
         let (metrics, job) = (Some(metrics.clone()), JobSelector::None);
         let select =
@@ -40,7 +40,7 @@ impl QueryEngine {
         let labels = vec![LabelMatch::Present(ALIAS.to_owned())];
         let aliased = Selector { devices: None, labels, ..select.clone() };
         let mut rows = Vec::new();
-        let totals = TotalsOf { snapshot: &snapshot, from, to, cancel: &context.cancel };
+        let totals = TotalsOf { snapshot: &*snapshot, from, to, cancel: &context.cancel };
         let mut seen = BTreeSet::new();
         for (select, is_alias) in [(&select, false), (&aliased, true)] {
             for info in snapshot.series(select, from, to)? {
