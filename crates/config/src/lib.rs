@@ -26,6 +26,7 @@ pub use programs::poller::{
     FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollerConfig,
     PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled, poller_settings,
 };
+pub use programs::postgres::{StoreKind, StoreSettings};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,

@@ -1,8 +1,9 @@
 //! Connections to the database, and their errors.
 
 use std::error::Error;
+use std::pin::Pin;
 use storage::StorageError;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, NoTls};
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,12 @@ pub enum DatabaseError {
     /// Another server uses it.
     #[error("another server uses this database; stop it first")]
     Locked,
+    /// Another program made its table `metrics`.
+    #[error(
+        "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; use \
+         a database without it"
+    )]
+    Foreign,
     /// A table has a content that this program did not write.
     #[error("{table}: {why}; restore the schema jobmeter from a backup")]
     Damaged {
@@ -61,13 +68,31 @@ fn error_text(error: &tokio_postgres::Error) -> String {
     text
 }
 
-/// Connects. A task of its own moves the bytes; it ends with the client.
-pub(crate) async fn connect(config: &Config) -> Result<Client, DatabaseError> {
-    let (client, io) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
-        if let Err(error) = io.await {
-            log::debug!("the database: {}", error_text(&error));
-        }
-    });
-    Ok(client)
+/// Opens connections to one database. Every connection of the store comes from it.
+pub trait Connector: Send + Sync {
+    /// A new connection; the error is text for the log.
+    fn connect(&self) -> Connecting<'_>;
+}
+
+/// A connection that is being opened.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Client, String>> + Send + 'a>>;
+
+/// Without TLS.
+impl Connector for tokio_postgres::Config {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let (client, io) = self.connect(NoTls).await.map_err(|error| error_text(&error))?;
+            tokio::spawn(async move {
+                if let Err(error) = io.await {
+                    log::debug!("the database: {}", error_text(&error));
+                }
+            });
+            Ok(client)
+        })
+    }
+}
+
+/// Connects.
+pub(crate) async fn connect(connector: &dyn Connector) -> Result<Client, DatabaseError> {
+    connector.connect().await.map_err(DatabaseError::Unreachable)
 }

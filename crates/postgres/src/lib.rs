@@ -23,5 +23,5 @@ mod store;
 mod window_scan;
 mod writer;
 
-pub use connection::DatabaseError;
+pub use connection::{Connecting, Connector, DatabaseError};
 pub use store::{PostgresStore, Settings};

@@ -25,7 +25,7 @@ const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 
 
 /// Does all due maintenance.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
-    let client = shared.runtime.block_on(connect(&shared.config))?;
+    let client = shared.runtime.block_on(connect(&*shared.connector))?;
     let Settings { settle_after_us, settle_step_us, keep_samples_us, keep_rollups_us, .. } =
         shared.settings;
     // A clock that is ahead deletes nothing: the time counts as at most an hour after the newest sample.

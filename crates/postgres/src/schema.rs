@@ -91,6 +91,10 @@ INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 ";
 
+/// Whether the database has a table `metrics` that another program made.
+const FOREIGN: &str =
+    "SELECT to_regclass('metrics') IS NOT NULL AND to_regclass('jobmeter.state') IS NULL";
+
 /// Takes the lock, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     let mut tries = LOCK_TRIES;
@@ -100,6 +104,10 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
             return Err(DatabaseError::Locked);
         }
         tokio::time::sleep(LOCK_WAIT).await;
+    }
+    let found = client.query_one(FOREIGN, &[]).await?;
+    if found.try_get(0)? {
+        return Err(DatabaseError::Foreign);
     }
     client.batch_execute("SET client_min_messages = warning").await?;
     Ok(client.batch_execute(TABLES).await?)

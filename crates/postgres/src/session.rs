@@ -1,6 +1,6 @@
 //! One read transaction: a connection of its own, with a portal for each scan. All portals see the same state.
 
-use crate::connection::{DatabaseError, connect};
+use crate::connection::{Connector, DatabaseError, connect};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Portal, Row};
+use tokio_postgres::{Portal, Row};
 
 /// Rows that one request reads at most.
 const ROWS: i32 = 16 << 10;
@@ -55,10 +55,14 @@ pub(crate) struct RowScan {
 
 impl Session {
     /// A session that has not begun.
-    pub(crate) fn new(runtime: &Handle, config: &Arc<Config>, free: &Arc<Semaphore>) -> Arc<Self> {
+    pub(crate) fn new(
+        runtime: &Handle,
+        connector: &Arc<dyn Connector>,
+        free: &Arc<Semaphore>,
+    ) -> Arc<Self> {
         let (requests, received) = mpsc::channel(WAITING);
-        let (config, free) = (Arc::clone(config), Arc::clone(free));
-        runtime.spawn(async move { serve(received, &config, free).await });
+        let (connector, free) = (Arc::clone(connector), Arc::clone(free));
+        runtime.spawn(async move { serve(received, &*connector, free).await });
         Arc::new(Self { requests, next: 0.into() })
     }
 
@@ -91,9 +95,13 @@ impl Drop for RowScan {
 }
 
 /// Serves the requests of one session until its last user drops it.
-async fn serve(mut requests: mpsc::Receiver<Request>, config: &Config, free: Arc<Semaphore>) {
+async fn serve(
+    mut requests: mpsc::Receiver<Request>,
+    connector: &dyn Connector,
+    free: Arc<Semaphore>,
+) {
     let Some(first) = requests.recv().await else { return };
-    let opened = open(config, free).await;
+    let opened = open(connector, free).await;
     let (mut client, _permit) = match opened {
         Ok(opened) => opened,
         Err(error) => return reject(first, error),
@@ -141,12 +149,12 @@ async fn serve(mut requests: mpsc::Receiver<Request>, config: &Config, free: Arc
 }
 
 async fn open(
-    config: &Config,
+    connector: &dyn Connector,
     free: Arc<Semaphore>,
 ) -> Result<(tokio_postgres::Client, OwnedSemaphorePermit), DatabaseError> {
     let closed = |_| DatabaseError::Unreachable("the store is closing".to_owned());
     let permit = free.acquire_owned().await.map_err(closed)?;
-    Ok((connect(config).await?, permit))
+    Ok((connect(connector).await?, permit))
 }
 
 fn reject(request: Request, error: DatabaseError) {

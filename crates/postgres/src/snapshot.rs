@@ -66,7 +66,7 @@ pub(crate) struct ChunkScan {
 
 impl View {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        let session = Session::new(&shared.runtime, &shared.config, &shared.readers);
+        let session = Session::new(&shared.runtime, &shared.connector, &shared.readers);
         Self { shared: Arc::clone(shared), session, filter: None }
     }
 

@@ -1,6 +1,6 @@
 //! The store as the server uses it.
 
-use crate::connection::{DatabaseError, connect};
+use crate::connection::{Connector, DatabaseError, connect};
 use crate::maintenance;
 use crate::records;
 use crate::schema;
@@ -19,7 +19,6 @@ use storage::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
-use tokio_postgres::Config;
 
 const DAY_US: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Interval of maintenance.
@@ -65,7 +64,7 @@ impl Default for Settings {
 
 /// State that the store's threads and its callers share. Locks are taken in the order of the fields.
 pub(crate) struct Shared {
-    pub(crate) config: Arc<Config>,
+    pub(crate) connector: Arc<dyn Connector>,
     pub(crate) settings: Settings,
     clock: Clock,
     pub(crate) runtime: Handle,
@@ -214,14 +213,18 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The database does not answer, rejects a statement, or another server uses it.
-    pub fn open(config: Config, settings: Settings, clock: Clock) -> Result<Self, DatabaseError> {
+    pub fn open(
+        connector: Arc<dyn Connector>,
+        settings: Settings,
+        clock: Clock,
+    ) -> Result<Self, DatabaseError> {
         let failed = |error: std::io::Error| DatabaseError::Unreachable(error.to_string());
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).thread_name("postgres").enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let opened = clock();
         let prepare = async {
-            let client = connect(&config).await?;
+            let client = connect(&*connector).await?;
             schema::prepare(&client).await?;
             if schema::may_lose_commits(&client).await? {
                 log::warn!(
@@ -236,7 +239,7 @@ impl PostgresStore {
         let (client, mut books, next_gap, series, state) = runtime.block_on(prepare)?;
         books.settled = state.0.unwrap_or(books.settled);
         let shared = Arc::new(Shared {
-            config: Arc::new(config),
+            connector,
             settings,
             clock,
             runtime: runtime.handle().clone(),

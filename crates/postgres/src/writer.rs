@@ -227,7 +227,7 @@ impl Writer {
         (self.client, self.tried) = (None, now);
         let shared = Arc::clone(&self.shared);
         let opened = self.runtime.block_on(async {
-            let client = connect(&shared.config).await?;
+            let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
             let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
             let book = SeriesBook::open(&client).await?;

@@ -12,5 +12,5 @@ mod rest;
 mod states;
 mod track;
 
-pub use database::{OarDatabase, ParametersError};
+pub use database::OarDatabase;
 pub use rest::OarRest;

@@ -27,6 +27,7 @@ pub use common::limits::Limits;
 pub use control::{AgentConfigError, RuleError};
 pub use lifecycle::runtime_file::RuntimeFile;
 pub use lifecycle::server::{Server, Settings, StartError};
+pub use lifecycle::stores::StoreError;
 pub use lifecycle::{check, poller_process, sql_worker};
 pub use reloadable_config::{LiveErrors, ReloadError, is_reloadable};
 pub use schedulers::configured_schedulers::PlanError;

@@ -2,7 +2,7 @@
 //!
 //! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`:
 //!   what a server may change on a node.
-//! - `access_values`: origins of pages and roles of JSON Web Tokens.
+//! - `access_values`: origins of pages and roles of JSON Web Tokens. `postgres`: where a server keeps samples.
 //! - `command`: command lines. `variables`: mistyped environment variables.
 
 pub(crate) mod accepted_settings;
@@ -11,6 +11,7 @@ pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
 pub(crate) mod poller;
+pub(crate) mod postgres;
 pub(crate) mod schedulers;
 pub(crate) mod server;
 pub(crate) mod variables;

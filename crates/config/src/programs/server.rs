@@ -1,6 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
+use crate::programs::postgres::{STORE, StoreSettings};
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
@@ -343,6 +344,8 @@ pub struct ServerConfig {
     pub listen: ListenSettings,
     /// Access control.
     pub access: AccessSettings,
+    /// The store of samples.
+    pub store: StoreSettings,
     /// Receiving and storing samples.
     pub keep: StorageSettings,
     /// Rows that programs insert.
@@ -366,7 +369,7 @@ pub struct ServerConfig {
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
-    let stored = [LISTEN, ACCESS, KEEP, PUSH, RETENTION];
+    let stored = [LISTEN, ACCESS, STORE, KEEP, PUSH, RETENTION];
     let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
     [&stored[..], &others[..]].concat().concat()
 }
@@ -376,6 +379,7 @@ impl ServerConfig {
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let listen = ListenSettings::from_values(values, errors);
         let access = AccessSettings::from_values(values, errors);
+        let store = StoreSettings::from_values(values, errors);
         let keep = StorageSettings::from_values(values, errors);
         let push = PushSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
@@ -386,11 +390,12 @@ impl ServerConfig {
         let poll = PollSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, push, retention) = (listen?, keep?, push?, retention?);
-        let (access, query, job_file) = (access?, query?, job_file?);
+        let (access, store, query, job_file) = (access?, store?, query?, job_file?);
         let (schedulers, promotions, poll, log) = (schedulers?, promotions?, poll?, log?);
         let config = Self {
             listen,
             access,
+            store,
             keep,
             push,
             retention,
@@ -414,6 +419,7 @@ impl ServerConfig {
             let what = "`client_ca` needs `cert` and `key`: client certificates need TLS";
             errors.push(values.error("client_ca", what));
         }
+        self.store.check(&self.retention, values, errors);
         self.check_access(values, errors);
         if self.access.loopback == Loopback::None
             && listen.token_file.is_none()

@@ -23,7 +23,7 @@ struct Postgres {
 fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore {
     let clock = clock.clone();
     let now = Arc::new(move || clock.now());
-    PostgresStore::open(database.clone(), settings.clone(), now).unwrap()
+    PostgresStore::open(Arc::new(database.clone()), settings.clone(), now).unwrap()
 }
 
 fn selector(query: &Query) -> Selector {

@@ -10,15 +10,15 @@
 mod rows;
 
 use super::track::{Listed, ListedState, Track};
-use crate::{Changes, Scheduler, SchedulerError, Tls, loopback};
+use crate::database_address::{ConnectError, DatabaseAddress, ParametersError, error_text};
+use crate::{Changes, Scheduler, SchedulerError, Tls};
 use async_trait::async_trait;
 use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
 use rows::{Columns, DETAILS, LIST, NewJobs, REQUESTED, TYPES, resources_sql};
 use std::time::Duration;
-use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
 /// Most jobs that a round fetches.
 const JOBS_MAX: usize = 1000;
@@ -35,27 +35,11 @@ const PAST_ROWS: usize = 2000;
 /// Most rows of types, of requests, and of nodes of jobs.
 const PART_ROWS: usize = 65_536;
 
-/// Why the parameters of a database are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum ParametersError {
-    /// They cannot be parsed.
-    #[error("{0}; such as `host=/run/postgresql user=oar_ro dbname=oar`")]
-    Malformed(String),
-    /// They require TLS, and the caller gave no authorities.
-    #[error("TLS needs certificates of authorities")]
-    NoAuthorities,
-    /// They hold a password, which belongs in a file.
-    #[error("remove the password; write it to a file of its own")]
-    Password,
-}
-
 /// OAR, polled through its database.
 #[derive(Debug)]
 pub struct OarDatabase {
     cluster: ClusterId,
-    config: Config,
-    /// The authorities, if the connection is encrypted.
-    tls: Option<Tls>,
+    address: DatabaseAddress,
     target: String,
     call_time_max: Duration,
     /// Open between two rounds; closed after a failed round.
@@ -106,35 +90,12 @@ impl OarDatabase {
         password: Option<&str>,
         call_time_max: Duration,
     ) -> Result<Self, ParametersError> {
-        let mut config: Config = parameters.parse().map_err(|error: tokio_postgres::Error| {
-            ParametersError::Malformed(error_text(&error))
-        })?;
-        let tls = match config.get_ssl_mode() {
-            SslMode::Require => Some(tls.ok_or(ParametersError::NoAuthorities)?),
-            _ => None,
-        };
-        if config.get_password().is_some() {
-            return Err(ParametersError::Password);
-        }
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(ParametersError::Malformed("`host` is missing".to_owned()));
-        }
-        if let Some(password) = password {
-            config.password(password);
-        }
-        if tls.is_none() {
-            config.ssl_mode(SslMode::Disable);
-        }
-        config.connect_timeout(call_time_max);
-        if config.get_application_name().is_none() {
-            config.application_name("jobmeter");
-        }
-        let target = format!("OAR's database ({})", database_address(&config));
+        let address = DatabaseAddress::new(parameters, tls, password, call_time_max)?;
+        let target = format!("OAR's database ({address})");
         let (track, past) = (Track::default(), PastSearch::New);
         Ok(Self {
             cluster,
-            config,
-            tls,
+            address,
             target,
             call_time_max,
             connection: None,
@@ -159,37 +120,15 @@ impl OarDatabase {
         Ok(Connection { resources: resources_sql(columns), client })
     }
 
-    /// Connects. A task of its own moves the bytes; it ends with the client.
     async fn client(&self) -> Result<Client, SchedulerError> {
-        if let Some(tls) = &self.tls {
-            return started(self.config.connect(tls.for_postgres()).await, self);
-        }
-        let ports = self.config.get_ports();
-        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-        let mut last = None;
-        for (at, host) in self.hosts().iter().enumerate() {
-            match loopback::connect(host, port(at)).await {
-                Ok(stream) => return started(self.config.connect_raw(stream, NoTls).await, self),
-                Err(error) => last = Some(error.to_string()),
+        self.address.connect().await.map_err(|error| match error {
+            ConnectError::Unreachable(what) => {
+                SchedulerError::Unreachable { target: self.target.clone(), what }
             }
-        }
-        match last {
-            Some(what) => Err(SchedulerError::Unreachable { target: self.target.clone(), what }),
-            None => started(self.config.connect(NoTls).await, self),
-        }
-    }
-
-    /// The hosts that are reached by TCP.
-    fn hosts(&self) -> Vec<String> {
-        let addresses = self.config.get_hostaddrs();
-        if !addresses.is_empty() {
-            return addresses.iter().map(ToString::to_string).collect();
-        }
-        let name = |host: &Host| match host {
-            Host::Tcp(name) => Some(name.clone()),
-            Host::Unix(_) => None,
-        };
-        self.config.get_hosts().iter().filter_map(name).collect()
+            ConnectError::Rejected(what) => {
+                SchedulerError::Rejected { target: self.target.clone(), what }
+            }
+        })
     }
 
     fn timeout_error(&self) -> SchedulerError {
@@ -261,24 +200,6 @@ impl OarDatabase {
         changes.records = fetched.records;
         Ok(())
     }
-}
-
-/// Starts the task of a connection. The next call reports any error of the connection.
-fn started<S, T>(
-    connected: Result<(Client, tokio_postgres::Connection<S, T>), tokio_postgres::Error>,
-    oar: &OarDatabase,
-) -> Result<Client, SchedulerError>
-where
-    tokio_postgres::Connection<S, T>:
-        Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
-{
-    let (client, io) = connected.map_err(|error| oar.query_error(&error))?;
-    tokio::spawn(async move {
-        if let Err(error) = io.await {
-            log::debug!("OAR's database: {}", error_text(&error));
-        }
-    });
-    Ok(client)
 }
 
 #[async_trait]
@@ -429,31 +350,6 @@ impl RoundQueries<'_> {
 
 fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// The name and address of the database, for messages.
-fn database_address(config: &Config) -> String {
-    let host = |host: &Host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(path) => path.display().to_string(),
-    };
-    let mut hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
-    if hosts.is_empty() {
-        hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
-    }
-    let name = config.get_dbname().or(config.get_user()).unwrap_or("its user's");
-    format!("{name} at {}", hosts.join(", "))
-}
-
-/// An error's message with its cause: the error type alone displays only "db error".
-fn error_text(error: &tokio_postgres::Error) -> String {
-    if let Some(error) = error.as_db_error() {
-        return format!("{} ({})", error.message(), error.code().code());
-    }
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::http::listen::listen;
 use crate::lifecycle::poller_process;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
+use crate::lifecycle::stores::{self, StoreError};
 use crate::reloadable_config::{ReloadableConfig, job_requests_of, rules_of};
 use crate::schedulers::configured_schedulers;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
@@ -104,6 +105,7 @@ fn findings(
     let in_use = match data {
         Ok(data) => {
             found.extend(check_archive(config, &data));
+            found.extend(check_database(config));
             check_data(&data, &mut found)
         }
         Err(error) => {
@@ -135,6 +137,18 @@ fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding>
 fn check_poller(dir: &Path) -> Option<Finding> {
     let error = poller_process::check_dir(dir).err()?;
     Some(Finding::error("poll.metrics_dir", error))
+}
+
+/// Checks the address of the database, without a connection.
+fn check_database(config: &ServerConfig) -> Option<Finding> {
+    config.store.database.as_ref()?;
+    let error = stores::database(&config.store).err()?;
+    let key = match error {
+        StoreError::Secret(_) => "postgres.password_file",
+        StoreError::Authorities(_) => "postgres.ca",
+        _ => "postgres.database",
+    };
+    Some(Finding::error(key, error))
 }
 
 /// Checks the folder of the archive, as the store does when it opens.
@@ -174,7 +188,7 @@ fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
             return false;
         }
         Err(error) => {
-            found.push(Finding::error("data", StartError::Store(error)));
+            found.push(Finding::error("data", StoreError::from(error)));
             false
         }
     };

@@ -3,7 +3,7 @@
 //! - `server`: startup, reload, shutdown. `accept`: connections. `check`: every error that would prevent startup.
 //! - `runtime_file`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
 //! - `poller_process`: the poller that the server starts.
-//! - `store_halves`: the two halves of the store.
+//! - `store_halves`: the two halves of the store. `stores`: the kind of store that the settings name.
 
 pub(crate) mod accept;
 pub mod check;
@@ -14,3 +14,4 @@ pub(crate) mod server;
 pub mod sql_worker;
 pub(crate) mod startup_warnings;
 pub(crate) mod store_halves;
+pub(crate) mod stores;

@@ -19,22 +19,13 @@ const DAY: f64 = 86_400.0;
 /// Returns the settings of the store.
 pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     let keep = &config.keep;
-    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let default = store::Settings::default();
     let RetentionSettings { samples_bytes_max, samples_age_max, .. } = config.retention;
     let samples = samples(samples_bytes_max, samples_age_max, file_system_bytes(data));
     let RetentionSettings { minutes_bytes_max, minutes_age_max, .. } = config.retention;
     let RetentionSettings { hours_bytes_max, hours_age_max, .. } = config.retention;
-    let senders = senders::Limits {
-        series_per_origin_max: count(keep.series_per_origin_max),
-        series_max: count(keep.series_max),
-        declared: declared(),
-        metrics_max: count(keep.metrics_max),
-        origins_max: count(keep.origins_max),
-        ..default.senders
-    };
     store::Settings {
-        senders,
+        senders: senders(config),
         log_bytes_max: keep.log_bytes_max.0,
         head_bytes_max: count(keep.head_bytes_max.0),
         // As many samples as fill half of the head.
@@ -51,6 +42,35 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         block_bytes_max: (samples.bytes_max / 32).clamp(BLOCK_BYTES, default.block_bytes_max),
         ..default
     }
+}
+
+/// Returns the settings of the store on PostgreSQL. Only a limit of age deletes something.
+pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
+    let RetentionSettings { samples_age_max, minutes_age_max, hours_age_max, late_max, .. } =
+        config.retention;
+    postgres::Settings {
+        settle_after_us: micros(late_max),
+        keep_samples_us: kept(None, samples_age_max).age_us,
+        keep_rollups_us: [minutes_age_max, hours_age_max].map(|age| kept(None, age).age_us),
+        senders: senders(config),
+        ..postgres::Settings::default()
+    }
+}
+
+fn senders(config: &ServerConfig) -> senders::Limits {
+    let keep = &config.keep;
+    senders::Limits {
+        series_per_origin_max: count(keep.series_per_origin_max),
+        series_max: count(keep.series_max),
+        declared: declared(),
+        metrics_max: count(keep.metrics_max),
+        origins_max: count(keep.origins_max),
+        ..senders::Limits::default()
+    }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn samples(

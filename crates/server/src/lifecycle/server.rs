@@ -24,11 +24,12 @@ use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
 use crate::lifecycle::sql_worker;
 use crate::lifecycle::startup_warnings::{warn_of_openness, warn_of_weak_secret};
+use crate::lifecycle::stores::{self, StoreError};
 use crate::reloadable_config::{LiveErrors, ReloadError, ReloadableConfig};
 use crate::schedulers::configured_schedulers::{PlanError, plans};
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
 use config::ServerConfig;
-use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE};
 use control::{DemandError, DemandLimits, DemandStore, NodeSettingsCache, RuleEvaluator};
 use jobs::{Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
@@ -43,7 +44,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use storage::{Storage, StorageError};
-use store::{OpenError, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -89,7 +89,7 @@ pub enum StartError {
     },
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] OpenError),
+    Store(#[from] StoreError),
     /// The registry of jobs cannot be opened.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -287,17 +287,13 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
             data.display()
         );
     }
-    let settings = crate::lifecycle::retention::settings(config, data);
-    let keep = settings.keep_samples;
-    let (store, recovery) =
-        Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::common::clock::now))?;
-    log_recovery(&recovery);
-    crate::lifecycle::retention::log_limits(&store, &keep);
-    let (store, root): (Arc<dyn Storage>, Root) = (Arc::new(store), root.clone());
+    let (store, recovery) = stores::open(data, config)?;
+    recovery.as_ref().iter().for_each(|recovery| log_recovery(recovery));
+    let root = root.clone();
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
     // A crash may come between a batch and its job events. Applying the events twice changes nothing.
-    for (received, events) in &recovery.jobs {
+    for (received, events) in recovery.iter().flat_map(|recovery| &recovery.jobs) {
         registry.apply(events, *received)?;
     }
     let past_age_us = crate::lifecycle::retention::longest_us(&config.retention);

@@ -98,7 +98,7 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
         let open = |tls| OarDatabase::new(cluster.clone(), parameters, tls, secret, call_time_max);
         // Only a database that requires TLS needs the authorities, which may be absent on this machine.
         let database = match open(None) {
-            Err(ParametersError::NoAuthorities) => open(Some(tls(settings.ca.as_deref())?)),
+            Err(ParametersError::NoAuthorities) => open(Some(authorities(settings.ca.as_deref())?)),
             opened => opened,
         }?;
         ("database", Box::new(database))
@@ -139,10 +139,11 @@ fn slurm(settings: &SlurmSettings) -> Result<Option<Plan>, PlanError> {
 
 /// TLS for a URL that begins with `https://`.
 fn url_tls(url: &str, ca: Option<&Path>) -> Result<Option<Tls>, PlanError> {
-    if url.starts_with("https://") { tls(ca).map(Some) } else { Ok(None) }
+    if url.starts_with("https://") { authorities(ca).map(Some) } else { Ok(None) }
 }
 
-fn tls(ca: Option<&Path>) -> Result<Tls, PlanError> {
+/// Reads the certificates of authorities.
+pub(crate) fn authorities(ca: Option<&Path>) -> Result<Tls, PlanError> {
     let path = config::paths::authorities(ca).map_err(PlanError::NoAuthorities)?;
     match config::read_small(&path, config::CERTIFICATES_BYTES_MAX) {
         Ok(pem) => Tls::new(&pem).map_err(|error| PlanError::Authorities { path, error }),
