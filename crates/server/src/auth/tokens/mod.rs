@@ -20,6 +20,8 @@
 //! The file holds it as plain text, or as `sha256:` and the 64 hexadecimal digits of its SHA-256. Readers
 //! of the file cannot use the hash as a token. Random tokens need no slower hash. The server keeps only the
 //! SHA-256 in memory.
+//!
+//! `user_tokens`: tokens that users create. `json_web_tokens`: tokens that another program makes.
 
 pub(crate) mod json_web_tokens;
 pub(crate) mod user_tokens;
