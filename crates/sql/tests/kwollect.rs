@@ -65,3 +65,19 @@ async fn each_line_of_the_page_is_true() {
         );
     }
 }
+
+#[tokio::test]
+async fn seconds_are_instants_in_every_time_zone() {
+    let lab = filled();
+    let zone = query::parse_zone("Europe/Paris").unwrap();
+    let sql = engine_with(&lab, Settings { zone, ..Settings::default() }, Limits::default());
+    for (text, want) in [
+        ("SELECT to_timestamp(1767657600)", "2026-01-06T01:00:00+01:00"),
+        ("SELECT to_timestamp(1767657600.25)::text", "2026-01-06T01:00:00.250+01:00"),
+        ("SELECT count(*) FROM metrics WHERE timestamp <= to_timestamp(1767657610)", "4"),
+        ("SELECT to_timestamp(NULL::float8), to_timestamp(1e300)", "- -"),
+        ("SELECT EXTRACT(EPOCH FROM to_timestamp(1767657600))", "1767657600.0"),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
+    }
+}

@@ -70,7 +70,7 @@ fn two_users_of_a_node_read_what_is_theirs() {
     assert_eq!(metrics("token-of-bob", 2), "bobs_count load_1m");
     for (token, path, status, code) in [
         ("token-of-ann", "?job_id=2", 404, "P0002"),
-        ("token-of-bob", "?job_id=1", 404, "P0002"),
+        ("token-of-bob", "?job_id=slurm:1", 404, "P0002"),
         ("token-of-ann", "?job_id=99", 404, "P0002"),
         ("token-of-ann", "?job_id=x", 400, "22P02"),
         ("token-of-ann", "?job_id=1'); DROP TABLE jobs", 400, "22P02"),
