@@ -1,6 +1,6 @@
 //! Runs each line of `docs/reference/sql-kwollect.md`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
