@@ -1,6 +1,6 @@
 //! Runs each line of `docs/reference/sql-kwollect.md`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
@@ -63,5 +63,21 @@ async fn each_line_of_the_page_is_true() {
             rows[0].starts_with("2026-01-06T01:00:05+01:00 n1 {\"mode\": \"idle\"} 1"),
             "{rows:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn seconds_are_instants_in_every_time_zone() {
+    let lab = filled();
+    let zone = query::parse_zone("Europe/Paris").unwrap();
+    let sql = engine_with(&lab, Settings { zone, ..Settings::default() }, Limits::default());
+    for (text, want) in [
+        ("SELECT to_timestamp(1767657600)", "2026-01-06T01:00:00+01:00"),
+        ("SELECT to_timestamp(1767657600.25)::text", "2026-01-06T01:00:00.250+01:00"),
+        ("SELECT count(*) FROM metrics WHERE timestamp <= to_timestamp(1767657610)", "4"),
+        ("SELECT to_timestamp(NULL::float8), to_timestamp(1e300)", "- -"),
+        ("SELECT EXTRACT(EPOCH FROM to_timestamp(1767657600))", "1767657600.0"),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! The statements about jobs, and `age`, give what a real PostgreSQL gives for the same rows.
 
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests end at the first surprise, and start PostgreSQL"

@@ -380,13 +380,12 @@ fn log_recovery(recovery: &store::Recovery) {
     }
 }
 
-fn app(
+fn sql_engine(
     config: &ServerConfig,
     limits: Limits,
-    live: ReloadableConfig,
-    (opened, launch): (DataFolder, Launch),
-    stopping: watch::Receiver<bool>,
-) -> Result<App, StartError> {
+    engine: &QueryEngine,
+    launch: Launch,
+) -> Result<Sql, StartError> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let sql_limits = sql::Limits {
@@ -398,8 +397,19 @@ fn app(
         threads,
         ..sql::Limits::default()
     };
+    Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)
+}
+
+fn app(
+    config: &ServerConfig,
+    limits: Limits,
+    live: ReloadableConfig,
+    (opened, launch): (DataFolder, Launch),
+    stopping: watch::Receiver<bool>,
+) -> Result<App, StartError> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let running_max = size(config.query.concurrency_max.into());
-    let requests = Arc::clone(&live.job_requests.valid);
     let DataFolder {
         store,
         registry,
@@ -410,8 +420,8 @@ fn app(
         rule_evaluator,
         audit,
     } = opened;
-    let sql = Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?;
-    sql.set_job_requests(requests);
+    let sql = sql_engine(config, limits, &engine, launch)?;
+    sql.set_job_requests(Arc::clone(&live.job_requests.valid));
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),

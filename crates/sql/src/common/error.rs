@@ -166,6 +166,8 @@ impl SqlError {
             DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
             DataFusionError::External(inner) if inner.is::<Self>() => match inner.downcast_ref() {
                 Some(Self::TooSlow(seconds)) => Self::TooSlow(*seconds),
+                // The server knows the cause.
+                Some(Self::Query(_)) => Self::Query(QueryError::Cancelled),
                 _ => Self::Internal(inner.to_string()),
             },
             DataFusionError::External(inner) => match inner.downcast_ref::<QueryError>() {

@@ -302,7 +302,7 @@ mod tests {
             let what = rejected(line);
             assert!(what.contains(reason), "{line}: {what}");
         }
-        let many = vec!["jobmetrics"; 9].join(", ");
+        let many = ["jobmetrics"; 9].join(", ");
         assert!(rejected(&format!("SELECT 1 AS a FROM {many}")).contains("at most 8 tables"));
         assert!(rejected(&format!("SELECT {}1 AS a", "(".repeat(60))).contains("complex"));
         let ok = "WITH x AS (SELECT value FROM JobMetrics) SELECT max(value) AS a FROM x UNION ALL SELECT 1 FROM (SELECT value FROM jobmetrics) AS y";

@@ -111,8 +111,13 @@ fn texts_of(labels: &ArrayRef, of: impl Fn(&str) -> Option<String>) -> Result<Ar
 /// Maximum number of label sets cached within a batch.
 const KNOWN_MAX: usize = 4096;
 
+/// The labels in a text. The result of `get_job_metrics` is no canonical one.
+fn parsed(text: &str) -> Option<Labels> {
+    Labels::from_canonical(text).or_else(|_| Labels::from_json(text)).ok()
+}
+
 fn value_of(text: &str, key: &str) -> Option<String> {
-    Labels::from_canonical(text).ok()?.get(key)
+    parsed(text)?.get(key)
 }
 
 /// `labels_contain(labels, object)`: whether labels contain each key of a JSON object with its value.
@@ -252,7 +257,6 @@ impl ScalarUDFImpl for OfKey {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from(&self.return_type(&[])?)?));
         };
         let labels = labels.to_array(args.number_rows)?;
-        let parsed = |text: &str| Labels::from_canonical(text).ok();
         let array = match self.function {
             KeyFunction::Without => {
                 texts_of(&labels, |text| Some(parsed(text)?.without(key).as_str().to_owned()))?

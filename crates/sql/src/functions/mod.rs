@@ -1,6 +1,6 @@
 //! Functions of statements, and handling of their texts, times and column names.
 //!
-//! - `age`, `label_functions`, `to_char`, `string_limits`: functions.
+//! - `age`, `label_functions`, `to_char`, `to_timestamp`, `string_limits`: functions.
 //! - `instants`: times in texts.
 //! - `headers`: column names.
 //! - `job_requests`: a site's own statements about a job.
@@ -16,3 +16,4 @@ pub(crate) mod job_requests;
 pub(crate) mod label_functions;
 pub(crate) mod string_limits;
 pub(crate) mod to_char;
+pub(crate) mod to_timestamp;

@@ -9,6 +9,7 @@ use crate::functions::instants::Instants;
 use crate::functions::label_functions::{Contain, Label, OfKey, Operators, UNCOUNTED};
 use crate::functions::string_limits::{Joined, Texts, bounded};
 use crate::functions::to_char::ToChar;
+use crate::functions::to_timestamp::{TO_TIMESTAMP, ToTimestamp};
 use crate::statements::provider::Provider;
 use crate::statements::run::Work;
 use crate::statements::table_functions::TableFunction;
@@ -119,6 +120,9 @@ fn functions(begin: &Begin, texts: &Arc<Texts>) -> (Vec<Arc<ScalarUDF>>, Operato
     });
     let mut functions: Vec<_> =
         functions.into_iter().map(|function| bounded(function, texts)).collect();
+    for function in functions.iter_mut().filter(|function| function.name() == TO_TIMESTAMP) {
+        *function = Arc::new(ToTimestamp::function(Arc::clone(function), &begin.zone));
+    }
     functions.extend(ours);
     functions.push(Arc::new(ToChar::function()));
     functions.push(Arc::new(Age::function(&begin.zone, begin.now)));

@@ -1,7 +1,7 @@
 //! `get_job_metrics` over HTTP and in SQL.
 
 use crate::tests::access_matrix::{self, send_as};
-use crate::tests::{Answer, Site};
+use crate::tests::{Answer, Site, until};
 use serde_json::json;
 
 /// Line 3 is no statement about the job; line 7 fails when it runs, line 8 has two rows.
@@ -58,7 +58,7 @@ fn a_job_has_the_values_of_the_sites_statements() {
     assert_eq!(rows[0]["get_job_metrics"], object, "{rows}");
     assert!(rows[0]["warnings"].as_str().unwrap().starts_with("[\"line 7"), "{rows}");
     let text = "SELECT (get_job_metrics->>'load')::float8 * 2 AS twice FROM get_job_metrics(2, cluster => 'slurm')";
-    assert_eq!(sql(&site, "token-of-bob", text).json(), json!([{"twice": 2.0}]));
+    assert_eq!(sql(&site, "token-of-bob", text).json(), json!([{"twice": 2}]));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn two_users_of_a_node_read_what_is_theirs() {
     assert_eq!(metrics("token-of-bob", 2), "bobs_count load_1m");
     for (token, path, status, code) in [
         ("token-of-ann", "?job_id=2", 404, "P0002"),
-        ("token-of-bob", "?job_id=1", 404, "P0002"),
+        ("token-of-bob", "?job_id=slurm:1", 404, "P0002"),
         ("token-of-ann", "?job_id=99", 404, "P0002"),
         ("token-of-ann", "?job_id=x", 400, "22P02"),
         ("token-of-ann", "?job_id=1'); DROP TABLE jobs", 400, "22P02"),
@@ -87,7 +87,7 @@ fn two_users_of_a_node_read_what_is_theirs() {
     }
     for text in [
         "SELECT * FROM get_job_metrics(job_id => 2)",
-        "SELECT * FROM get_job_metrics(job_id => 1), get_job_metrics(job_id => 2)",
+        "SELECT 1 FROM get_job_metrics(job_id => 1) AS a, get_job_metrics(job_id => 2) AS b",
         "SELECT 1 FROM jobs WHERE EXISTS (SELECT 1 FROM get_job_metrics(2))",
     ] {
         assert_eq!(sql(&site, "token-of-ann", text).status, 404, "{text}");
@@ -95,7 +95,8 @@ fn two_users_of_a_node_read_what_is_theirs() {
     for text in ["SELECT * FROM jobmetrics", "SELECT * FROM get_job_metrics()"] {
         assert_eq!(sql(&site, "token-of-ann", text).status, 400, "{text}");
     }
-    let three = ["get_job_metrics(job_id => 1)"; 3].join(", ");
+    let one = |nth: usize| format!("get_job_metrics(job_id => 1) AS j{nth}");
+    let three = (0..3).map(one).collect::<Vec<_>>().join(", ");
     let answer = sql(&site, "token-of-ann", &format!("SELECT 1 FROM {three}"));
     assert_eq!((answer.status, answer.text().contains("16 at most")), (400, true), "{answer:?}");
 }
@@ -122,8 +123,48 @@ fn without_a_file_and_with_an_empty_one() {
     let server = site.server.as_ref().unwrap();
     site.runtime.block_on(server.reload(&config)).unwrap();
     assert_eq!(get(&site, "token-of-ann", "?job_id=1").text(), r#"{"one":1}"#);
+    assert_eq!(get(&site, "token-of-ann", "?job_id=2").status, 404, "also without its rows");
     std::fs::remove_file(&file).unwrap();
     let error = site.runtime.block_on(server.reload(&config)).unwrap_err();
     assert!(error.to_string().contains(path), "{error}");
     assert_eq!(get(&site, "token-of-ann", "?job_id=1").text(), r#"{"one":1}"#);
+}
+
+/// Lines that are slow, large, or have values of other kinds.
+const HEAVY: &str = "SELECT max(value) AS load FROM jobmetrics WHERE metric_id = 'load_1m'
+SELECT count(*) AS endless FROM jobmetrics a, jobmetrics b, (SELECT unnest(string_to_array(concat_ws(',', a, a, a, a, a, a, a, a), ',')) AS x FROM (SELECT '1,2,3,4,5,6,7,8,9' AS a) AS t) c, (SELECT unnest(string_to_array('1,2,3', ',')) AS x) d
+SELECT 1 / 0 AS zero
+SELECT regexp_match('a', '(') AS pattern
+SELECT max(valeu) AS typo FROM jobmetrics
+SELECT nothing(value) AS unknown FROM jobmetrics LIMIT 1
+SELECT repeat('x', 2000000000) AS \"long\"
+SELECT 'NaN'::float8 AS nan, true AS truth, NULL AS nothing, 'a\"b' AS text
+SELECT interval '1 day' AS day, ARRAY[1, 2] AS list
+SELECT count(*) FILTER (WHERE metric_id = 'load_1m') AS \"last \\ é\" FROM jobmetrics
+";
+
+#[test]
+fn lines_that_fail_leave_the_others_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("requests");
+    std::fs::write(&file, HEAVY).unwrap();
+    let flags = [("query.time_max", "5s"), ("jobmetrics_requests", file.to_str().unwrap())];
+    let site = access_matrix::site(&flags);
+    let answer = get(&site, "token-of-ann", "?job_id=1");
+    let found = answer.json();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for null in ["zero", "pattern", "typo", "unknown", "long", "nothing"] {
+        assert!(found[null].is_null() && found.get(null).is_some(), "{null}: {found}");
+    }
+    assert_eq!((&found["load"], &found["last \\ é"]), (&json!(1), &json!(1)), "{found}");
+    assert_eq!(
+        (&found["nan"], &found["truth"], &found["text"]),
+        (&json!("NaN"), &json!(true), &json!("a\"b"))
+    );
+    let warning = answer.header("x-jobmeter-warning").unwrap();
+    for line in ["line 3 ", "line 4 ", "line 5 ", "line 6 ", "line 7 "] {
+        assert!(warning.contains(line), "{line}: {warning}");
+    }
+    assert!(warning.is_ascii() && !warning.contains("line 8 "), "{warning}");
+    until("nothing runs any more", || site.metric("jobmeter_sql_statements") <= 0.0);
 }

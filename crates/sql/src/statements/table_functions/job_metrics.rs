@@ -11,6 +11,7 @@ use crate::functions::job_requests::JobRequest;
 use crate::functions::string_limits::Texts;
 use crate::statements::encoding::Encoding;
 use crate::statements::run::Work;
+use crate::statements::scan_filter::ScanFilter;
 use crate::statements::state::{Tables, state};
 use crate::statements::worker::messages::ScanRequest;
 use datafusion::arrow::array::StringViewArray;
@@ -23,6 +24,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt};
 use query::Format;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -61,9 +63,7 @@ async fn row(
     arguments: &[(String, String)],
     schema: &SchemaRef,
 ) -> Result<RecordBatch, SqlError> {
-    if work.begin.job_requests.is_empty() {
-        check_job(work, arguments).await?;
-    }
+    check_job(work, arguments).await?;
     let (mut members, mut warnings) = (Vec::new(), Vec::new());
     let mut left = u32::try_from(work.begin.job_requests.len()).unwrap_or(u32::MAX);
     for request in &work.begin.job_requests {
@@ -100,19 +100,17 @@ async fn row(
         .map_err(|error| SqlError::Internal(error.to_string()))
 }
 
-/// Fails as a statement about this job would.
+/// Fails if the caller may not query this job. Not every statement reads its rows.
 async fn check_job(work: &Work, arguments: &[(String, String)]) -> Result<(), SqlError> {
     let table = Table::JobMetrics;
-    let schema = Arc::new(
-        table
-            .schema(&Arc::from(&*work.begin.zone))
-            .project(&[])
-            .map_err(|error| SqlError::Internal(error.to_string()))?,
-    );
-    let arguments = arguments.to_vec();
-    let (kept, limit) = (Vec::new(), Some(1));
-    let request = ScanRequest { table, arguments, kept, narrow: Default::default(), limit };
-    let rows = work.link.scan(request, schema).map_err(|error| work.failed(error))?;
+    let schema = table.schema(&Arc::from(&*work.begin.zone)).project(&[]);
+    let schema = schema.map_err(|error| SqlError::Internal(error.to_string()))?;
+    // No metric has this name, so that no sample is read.
+    let none = BTreeSet::from([Arc::from("")]);
+    let narrow = ScanFilter { metrics: Some(none), ..ScanFilter::default() };
+    let (arguments, kept) = (arguments.to_vec(), Vec::new());
+    let request = ScanRequest { table, arguments, kept, narrow, limit: Some(1) };
+    let rows = work.link.scan(request, Arc::new(schema)).map_err(|error| work.failed(error))?;
     rows.try_for_each(async |_| Ok(())).await.map_err(|error| work.failed(error))
 }
 

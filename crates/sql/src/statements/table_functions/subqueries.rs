@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr as Term, FunctionArg, FunctionArgExpr, TableFactor, Value, VisitMut,
     VisitorMut, visit_expressions,
 };
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 /// Replaces the arguments that have a subquery by their values.
@@ -65,17 +66,16 @@ async fn value(
 /// Calls a function for each argument with a subquery, in the order of the statement.
 fn each(statement: &mut Parsed, take: impl FnMut(&mut Term)) {
     if let Parsed::Statement(statement) = statement {
-        // The visitor never breaks.
-        let _: ControlFlow<()> = statement.visit(&mut Each(take));
+        let ControlFlow::Continue(()) = statement.visit(&mut Each(take));
     }
 }
 
 struct Each<F>(F);
 
 impl<F: FnMut(&mut Term)> VisitorMut for Each<F> {
-    type Break = ();
+    type Break = Infallible;
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Infallible> {
         let TableFactor::Table { name, args: Some(args), .. } = factor else {
             return ControlFlow::Continue(());
         };
