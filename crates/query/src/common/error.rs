@@ -77,9 +77,12 @@ pub enum QueryError {
     /// The file of promotions, setting overrides and on-demand requests failed.
     #[error(transparent)]
     Demand(DemandError),
+    /// The store does not answer now; the cause is for the log.
+    #[error("the store is unavailable now; try again later")]
+    Unavailable(String),
     /// The store cannot answer.
     #[error(transparent)]
-    Store(#[from] StorageError),
+    Store(StorageError),
 }
 
 impl QueryError {
@@ -95,7 +98,7 @@ impl QueryError {
             Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
             Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
-            Self::Store(StorageError::Unavailable(_)) => 503,
+            Self::Unavailable(_) => 503,
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => 500,
         }
     }
@@ -113,7 +116,7 @@ impl QueryError {
             Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => "42501",
             Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
             Self::Cancelled => "57014",
-            Self::Store(StorageError::Unavailable(_)) => "57P03",
+            Self::Unavailable(_) => "57P03",
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => "58000",
         }
     }
@@ -127,6 +130,15 @@ impl QueryError {
     /// Whether the error is internal, so that the server logs it.
     pub const fn is_internal(&self) -> bool {
         matches!(self, Self::Registry(_) | Self::Demand(_) | Self::Store(_))
+    }
+}
+
+impl From<StorageError> for QueryError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Unavailable(why) => Self::Unavailable(why),
+            failed @ StorageError::Failed(_) => Self::Store(failed),
+        }
     }
 }
 

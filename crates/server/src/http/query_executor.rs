@@ -196,12 +196,16 @@ impl From<QueryError> for HttpError {
         if error.is_internal() {
             return Self::fault(&error);
         }
+        if let QueryError::Unavailable(why) = &error {
+            log::warn!("a query failed: the store is unavailable: {why}");
+        }
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         let why = match error {
             QueryError::Denied(_) => Why::Rights,
             QueryError::UnknownJob(_) | QueryError::Parameter { .. } => Why::Unknown,
             QueryError::TooManyRows(_) | QueryError::TooMuch(_) => Why::TooLarge,
             QueryError::Cancelled => Why::TooSlow,
+            QueryError::Unavailable(_) => Why::Busy,
             _ => Why::Malformed,
         };
         let problem = error.problem();
