@@ -7,7 +7,7 @@ use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsErrors, TlsFiles};
 use crate::auth::tokens::{SecretError, Tokens};
-use config::{AccessSettings, ServerConfig};
+use config::{AccessSettings, PgAddress, ServerConfig};
 use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
 use kernel::Root;
 use std::fmt;
@@ -157,6 +157,14 @@ impl ReloadableConfig {
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
             let reach = check_reach(config, listen, tokens, tls.is_some());
             noted(&mut errors, "listen", reach.map_err(one));
+            let addresses = config.pg.listen.iter();
+            for address in addresses.filter_map(|one| match one {
+                PgAddress::Tcp(address) => Some(*address),
+                PgAddress::Folder(_) => None,
+            }) {
+                let reach = check_reach(config, address, tokens, tls.is_some());
+                noted(&mut errors, "pg.listen", reach.map_err(one));
+            }
         }
         let node_callers = NodeCallers::read(&config.push)
             .map_err(|errors| errors.into_iter().map(ReloadError::NodeAddresses).collect());

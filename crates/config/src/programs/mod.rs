@@ -1,6 +1,7 @@
 //! The settings of each program.
 //!
-//! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`:
+//! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `pg`: PostgreSQL's
+//!   protocol. `remote`:
 //!   what a server may change on a node.
 //! - `command`: command lines. `variables`: mistyped environment variables.
 
@@ -8,6 +9,7 @@ pub(crate) mod accepted_settings;
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
+pub(crate) mod pg;
 pub(crate) mod poller;
 pub(crate) mod schedulers;
 pub(crate) mod server;

@@ -1,5 +1,6 @@
 //! The settings of a server.
 
+use crate::programs::pg::{PG, PgSettings};
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
@@ -328,6 +329,8 @@ pub struct ServerConfig {
     pub access: AccessSettings,
     /// Receiving and storing samples.
     pub keep: StorageSettings,
+    /// Clients of PostgreSQL's protocol.
+    pub pg: PgSettings,
     /// Rows that programs insert.
     pub push: PushSettings,
     /// Retention by age and size.
@@ -349,7 +352,7 @@ pub struct ServerConfig {
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
-    let stored = [LISTEN, ACCESS, KEEP, PUSH, RETENTION];
+    let stored = [LISTEN, ACCESS, PG, KEEP, PUSH, RETENTION];
     let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
     [&stored[..], &others[..]].concat().concat()
 }
@@ -360,6 +363,7 @@ impl ServerConfig {
         let listen = ListenSettings::from_values(values, errors);
         let access = AccessSettings::from_values(values, errors);
         let keep = StorageSettings::from_values(values, errors);
+        let pg = PgSettings::from_values(values, errors);
         let push = PushSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
@@ -368,13 +372,14 @@ impl ServerConfig {
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
-        let (listen, keep, push, retention) = (listen?, keep?, push?, retention?);
+        let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
         let (access, query, job_file) = (access?, query?, job_file?);
         let (schedulers, promotions, poll, log) = (schedulers?, promotions?, poll?, log?);
         let config = Self {
             listen,
             access,
             keep,
+            pg,
             push,
             retention,
             query,
@@ -391,6 +396,7 @@ impl ServerConfig {
     /// Checks combinations of settings: listening beyond this machine needs a token and TLS.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
+        self.pg.check(values, errors);
         let (cert, key) = (listen.cert.as_deref(), listen.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
         if listen.client_ca.is_some() && listen.cert.is_none() {

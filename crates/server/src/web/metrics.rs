@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::Stats;
 
+mod pg;
 mod polls;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -48,6 +49,7 @@ pub(crate) async fn metrics(
             schedulers(&app.schedulers, &mut page);
         }
         requests(&app, &mut page);
+        pg::pg(&app.pg, &mut page);
         statements(&app.sql.load(), &mut page);
         process(&mut page);
         page.text

@@ -11,5 +11,7 @@ pub(crate) mod headers;
 pub(crate) mod information;
 pub(crate) mod instants;
 pub(crate) mod label_functions;
+pub(crate) mod parameters;
+pub(crate) mod pg_catalog;
 pub(crate) mod string_limits;
 pub(crate) mod to_char;

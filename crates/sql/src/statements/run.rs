@@ -1,7 +1,10 @@
 //! Runs a statement in a worker.
 
 use crate::SqlError;
+use crate::common::wire::{Parameter, type_of_data};
 use crate::functions::guard::Guard;
+use crate::functions::parameters::{self, Unknown};
+use crate::functions::pg_catalog::rewrite::rewrite;
 use crate::functions::string_limits::Texts;
 use crate::functions::{headers, information};
 use crate::statements::explain::{self, Wanted};
@@ -17,10 +20,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{EmptyRecordBatchStream, execute_stream};
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
+use pg_wire::oid;
 use query::{Cancel, QueryError};
 use std::io;
 use std::sync::Arc;
@@ -33,6 +37,14 @@ pub(crate) const TABLES_MAX: usize = 16;
 const ENCODED_ROWS: usize = 1024;
 /// Maximum text in one message in bytes.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// What precedes the rows of a result.
+struct Heading {
+    /// Names of the columns, if they are not those of the plan.
+    names: Option<Vec<String>>,
+    /// Types of the parameters, if they are requested.
+    types: Vec<u32>,
+}
 
 /// A statement to run.
 #[derive(Debug)]
@@ -54,8 +66,8 @@ impl Work {
         let texts = Arc::new(Texts::new(Arc::clone(&guard), memory, self.threads));
         let state = state(&self.begin, self.threads, &self.link, guard, &texts)?;
         let answer = async {
-            let (stream, names) = self.start(&state, &texts).await?;
-            self.send_rows(stream, names.as_deref()).await
+            let (stream, heading) = self.start(&state, &texts).await?;
+            self.send_rows(stream, heading).await
         };
         timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
     }
@@ -68,7 +80,7 @@ impl Work {
         &self,
         state: &SessionState,
         texts: &Texts,
-    ) -> Result<(SendableRecordBatchStream, Option<Vec<String>>), SqlError> {
+    ) -> Result<(SendableRecordBatchStream, Heading), SqlError> {
         let dialect = &state.config_options().sql_parser.dialect;
         let parse =
             |text: &str| state.sql_to_statement(text, dialect).map_err(|error| self.failed(error));
@@ -82,7 +94,7 @@ impl Work {
         }
         table_function::order_arguments(&mut statement)?;
         only_select(wanted, &statement)?;
-        let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
+        let (plan, types) = self.planned(state, statement).await?;
         // Repeats the check for the plan: `SELECT … INTO` creates a table, and a plan may contain more than the
         // text shows.
         SQLOptions::new()
@@ -100,23 +112,67 @@ impl Work {
         texts.look(&plan).map_err(|error| self.failed(error))?;
         let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
         let context = state.task_ctx();
+        if self.begin.wire.as_ref().is_some_and(|wire| wire.describes) {
+            let schema = if wanted == Wanted::Rows { plan.schema() } else { explain::schema() };
+            return Ok((Box::pin(EmptyRecordBatchStream::new(schema)), Heading { names, types }));
+        }
         let rows = match wanted {
             Wanted::Rows => execute_stream(plan, context),
             Wanted::Plan => explain::plan(&plan),
             Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
         };
-        Ok((rows.map_err(|error| self.failed(error))?, names))
+        Ok((rows.map_err(|error| self.failed(error))?, Heading { names, types }))
+    }
+
+    /// Plans a statement. Returns also the types of its parameters, if only these and the columns are requested.
+    async fn planned(
+        &self,
+        state: &SessionState,
+        mut statement: Parsed,
+    ) -> Result<(LogicalPlan, Vec<u32>), SqlError> {
+        let Some(wire) = &self.begin.wire else {
+            let plan = state.statement_to_plan(statement).await;
+            return Ok((plan.map_err(|error| self.failed(error))?, Vec::new()));
+        };
+        rewrite(&mut statement);
+        let mut known = wire.parameters.clone();
+        if wire.describes {
+            known.resize(parameters::count(&mut statement).max(known.len()), Parameter::default());
+            let mut inferred = statement.clone();
+            parameters::substitute(&mut inferred, &known, Unknown::Remain)?;
+            // A function's arguments must be constants: then the parameters without a type are texts.
+            if let Ok(plan) = state.statement_to_plan(inferred).await
+                && let Ok(found) = plan.get_parameter_types()
+            {
+                for (parameter, number) in known.iter_mut().zip(1_usize..) {
+                    let kind = found.get(&format!("${number}")).and_then(Option::as_ref);
+                    if let Some(kind) = kind.filter(|_| parameter.oid == 0) {
+                        parameter.oid = type_of_data(kind);
+                    }
+                }
+            }
+            for parameter in &mut known {
+                if parameter.oid == 0 {
+                    parameter.oid = oid::TEXT;
+                }
+            }
+        }
+        parameters::substitute(&mut statement, &known, Unknown::Text)?;
+        let plan = state.statement_to_plan(statement).await.map_err(|error| self.failed(error))?;
+        let types =
+            if wire.describes { known.iter().map(|it| it.oid).collect() } else { Vec::new() };
+        Ok((plan, types))
     }
 
     async fn send_rows(
         &self,
         mut stream: SendableRecordBatchStream,
-        names: Option<&[String]>,
+        Heading { names, types: parameters }: Heading,
     ) -> Result<&'static [u8], SqlError> {
-        let schema = headers::named(&stream.schema(), names);
-        let (mut encoder, text) = (self.encoder)(self.begin.encoding(), &schema);
+        let schema = headers::named(&stream.schema(), names.as_deref());
+        let (mut encoder, text) = (self.encoder)(self.begin.form(), &schema);
         let times = time_columns(&schema, &self.begin.zone);
-        self.send(&messages::begins(&Head { text, times }))?;
+        self.send(&messages::begins(&Head { text, times, parameters }))?;
         let mut rows = 0_u64;
         while let Some(batch) = stream.next().await {
             let batch = batch.map_err(|error| self.failed(error))?;

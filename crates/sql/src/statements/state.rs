@@ -6,6 +6,8 @@ use crate::functions::guard::{Guard, GuardPlans};
 use crate::functions::information::register;
 use crate::functions::instants::Instants;
 use crate::functions::label_functions::{Contain, Label, Operators, UNCOUNTED};
+use crate::functions::pg_catalog::catalog_functions::{Facts, functions as catalog_functions};
+use crate::functions::pg_catalog::catalog_tables;
 use crate::functions::string_limits::{Joined, Texts, bounded};
 use crate::functions::to_char::ToChar;
 use crate::statements::provider::Provider;
@@ -62,6 +64,9 @@ pub(crate) fn state(
     let mut functions: Vec<_> =
         functions.into_iter().map(|function| bounded(function, texts)).collect();
     functions.extend([label, contain, Arc::new(ToChar::function())]);
+    if let Some(wire) = &begin.wire {
+        functions.extend(catalog_functions(&Facts::of(wire)));
+    }
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(environment)
@@ -83,6 +88,9 @@ pub(crate) fn state(
         context.register_udtf(table.name(), Arc::new(function));
     }
     register(&context).map_err(failed)?;
+    if begin.wire.is_some() {
+        catalog_tables::register(&context).map_err(failed)?;
+    }
     let mut state = context.state();
     let now = timestamp_us_to_datetime(begin.now).map(|now| now.and_utc());
     state.execution_props_mut().query_execution_start_time = now;

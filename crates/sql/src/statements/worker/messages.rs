@@ -11,7 +11,8 @@
 use super::bytes::{MessageReader, MessageWriter};
 use crate::SqlError;
 use crate::common::schema::Table;
-use crate::statements::encoding::Encoding;
+use crate::common::wire::{Parameter, WireStatement};
+use crate::statements::encoding::{Encoding, Form};
 use crate::statements::scan_filter::ScanFilter;
 use jobs::Filter;
 use model::{ClusterId, DeviceId, JobId, JobState, Timestamp};
@@ -39,6 +40,8 @@ pub(crate) struct Begin {
     pub(crate) left_ms: u64,
     pub(crate) seconds: u64,
     pub(crate) memory_bytes: u64,
+    /// Of a statement of PostgreSQL's protocol.
+    pub(crate) wire: Option<WireStatement>,
 }
 
 impl Begin {
@@ -46,8 +49,9 @@ impl Begin {
         if self.csv { Format::Csv } else { Format::Json }
     }
 
-    pub(crate) const fn encoding(&self) -> Encoding {
-        Encoding { format: self.format(), like_postgrest: self.like_postgrest }
+    pub(crate) fn form(&self) -> Form<'_> {
+        let encoding = Encoding { format: self.format(), like_postgrest: self.like_postgrest };
+        self.wire.as_ref().map_or(Form::Text(encoding), Form::Wire)
     }
 
     /// Memory of the statement in MiB, rounded up.
@@ -89,7 +93,37 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
     put.u64(begin.left_ms);
     put.u64(begin.seconds);
     put.u64(begin.memory_bytes);
+    put.maybe(begin.wire.as_ref(), put_wire);
     put.finish()
+}
+
+fn put_wire(put: &mut MessageWriter, wire: &WireStatement) {
+    put.all(wire.parameters.iter(), |put, parameter| {
+        put.u32(parameter.oid);
+        put.maybe(parameter.value.as_deref(), MessageWriter::text);
+    });
+    put.all(wire.binary.iter(), |put, binary| put.flag(*binary));
+    put.flag(wire.describes);
+    put.text(&wire.user);
+    put.u32(wire.session);
+    put.all(wire.settings.iter(), |put, (name, value)| {
+        put.text(name);
+        put.text(value);
+    });
+}
+
+fn take_wire(take: &mut MessageReader<'_>) -> Option<WireStatement> {
+    let parameter = |take: &mut MessageReader<'_>| {
+        Some(Parameter { oid: take.u32()?, value: take.maybe(MessageReader::owned)? })
+    };
+    Some(WireStatement {
+        parameters: take.all(parameter)?,
+        binary: take.all(MessageReader::flag)?,
+        describes: take.flag()?,
+        user: take.owned()?,
+        session: take.u32()?,
+        settings: take.all(|take| Some((take.owned()?, take.owned()?)))?,
+    })
 }
 
 /// Starts a message of rows.
@@ -130,6 +164,7 @@ impl ToWorker {
                 left_ms: take.u64()?,
                 seconds: take.u64()?,
                 memory_bytes: take.u64()?,
+                wire: take.maybe(take_wire)?,
             }),
             1 => Self::Rows(take.u32()?),
             2 => {
@@ -161,6 +196,8 @@ pub(crate) struct Head {
     pub(crate) text: Vec<u8>,
     /// Positions of the columns with times in the statement's time zone.
     pub(crate) times: Vec<usize>,
+    /// Types of the parameters.
+    pub(crate) parameters: Vec<u32>,
 }
 
 /// A decoded message from a worker.
@@ -218,6 +255,7 @@ pub(crate) fn begins(head: &Head) -> Vec<u8> {
     let mut put = MessageWriter::message(3);
     put.bytes(&head.text);
     put.all(head.times.iter(), |put, place| put.count(*place));
+    put.all(head.parameters.iter(), |put, kind| put.u32(*kind));
     put.finish()
 }
 
@@ -301,7 +339,8 @@ impl FromWorker {
             2 => Self::Stop(take.u32()?),
             3 => {
                 let text = take.bytes()?.to_vec();
-                Self::Begins(Head { text, times: take.all(MessageReader::count)? })
+                let times = take.all(MessageReader::count)?;
+                Self::Begins(Head { text, times, parameters: take.all(MessageReader::u32)? })
             }
             4 => Self::Text(take.u64()?, take.bytes()?.to_vec()),
             5 => Self::End(take.bytes()?.to_vec()),
