@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use pg_wire::oid;
 use pg_wire::parameters::elements;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Treatment of parameters of an unknown type.
@@ -53,6 +54,29 @@ pub(crate) fn count(statement: &mut Parsed) -> usize {
         return 0;
     }
     largest.0
+}
+
+/// Numbers of the parameters that are lists: those of `= ANY ($1)`.
+pub(crate) fn lists(statement: &mut Parsed) -> BTreeSet<usize> {
+    struct Lists(BTreeSet<usize>);
+    impl VisitorMut for Lists {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr {
+                let inner = if let Expr::Nested(inner) = &**right { inner } else { right };
+                self.0.extend(number(inner));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut lists = Lists(BTreeSet::new());
+    if let Parsed::Statement(statement) = statement
+        && let ControlFlow::Break(()) = statement.visit(&mut lists)
+    {
+        return BTreeSet::new();
+    }
+    lists.0
 }
 
 /// The number of a parameter, from 1.
@@ -120,9 +144,12 @@ fn cast(kind: u32) -> Option<&'static str> {
 /// The SQL of a parameter's value.
 fn literal(parameter: &Parameter) -> Result<String, String> {
     let Some(value) = &parameter.value else {
-        return Ok(match (parameter.oid, cast(parameter.oid)) {
-            (0, _) => "NULL".to_owned(),
-            (_, kind) => format!("CAST(NULL AS {})", kind.unwrap_or("text")),
+        let element = oid::element(parameter.oid);
+        let kind = cast(element.unwrap_or(parameter.oid)).unwrap_or("text");
+        let list = if element.is_some() { "[]" } else { "" };
+        return Ok(match parameter.oid {
+            0 => "NULL".to_owned(),
+            _ => format!("CAST(NULL AS {kind}{list})"),
         });
     };
     let (kind, trimmed) = (parameter.oid, value.trim());

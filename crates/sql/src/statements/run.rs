@@ -134,12 +134,12 @@ impl Work {
             let plan = state.statement_to_plan(statement).await;
             return Ok((plan.map_err(|error| self.failed(error))?, Vec::new()));
         };
-        rewrite(&mut statement);
         let mut known = wire.parameters.clone();
         if wire.describes {
             known.resize(parameters::count(&mut statement).max(known.len()), Parameter::default());
             let mut inferred = statement.clone();
             parameters::substitute(&mut inferred, &known, Unknown::Remain)?;
+            rewrite(&mut inferred);
             // A function's arguments must be constants: then the parameters without a type are texts.
             if let Ok(plan) = state.statement_to_plan(inferred).await
                 && let Ok(found) = plan.get_parameter_types()
@@ -151,13 +151,18 @@ impl Work {
                     }
                 }
             }
-            for parameter in &mut known {
+            let lists = parameters::lists(&mut statement);
+            for (parameter, number) in known.iter_mut().zip(1_usize..) {
                 if parameter.oid == 0 {
-                    parameter.oid = oid::TEXT;
+                    let is_list = lists.contains(&number);
+                    parameter.oid = if is_list { oid::TEXT_ARRAY } else { oid::TEXT };
                 }
             }
         }
         parameters::substitute(&mut statement, &known, Unknown::Text)?;
+        rewrite(&mut statement);
+        // Parameters with equal values are equal columns.
+        headers::distinct(&mut statement);
         let plan = state.statement_to_plan(statement).await.map_err(|error| self.failed(error))?;
         let types =
             if wire.describes { known.iter().map(|it| it.oid).collect() } else { Vec::new() };

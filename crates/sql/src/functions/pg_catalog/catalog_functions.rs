@@ -66,6 +66,7 @@ const FUNCTIONS: &[(&str, DataType, Call)] = &[
     ("user", T, USER),
     ("pg_backend_pid", N, |_, facts| Some(facts.session.to_string())),
     ("pg_client_encoding", T, ENCODING),
+    ("getdatabaseencoding", T, ENCODING),
     ("pg_encoding_to_char", T, ENCODING),
     ("pg_get_userbyid", T, OWNER),
     ("current_setting", T, |arguments, facts| {
@@ -76,6 +77,7 @@ const FUNCTIONS: &[(&str, DataType, Call)] = &[
     ("set_config", T, |arguments, _| arguments.get(1)?.clone()),
     ("format_type", T, |arguments, _| type_name(first(arguments)?)),
     ("regtype_name", T, |arguments, _| type_name(first(arguments)?)),
+    ("to_regtype", N, |arguments, _| type_id(first(arguments)?)),
     ("regtype_id", N, |arguments, _| type_id(first(arguments)?)),
     ("regclass_name", T, |arguments, _| {
         let id = first(arguments)?;
@@ -123,7 +125,14 @@ const FUNCTIONS: &[(&str, DataType, Call)] = &[
     ("has_database_privilege", B, TRUE),
     ("has_sequence_privilege", B, TRUE),
     ("pg_my_temp_schema", N, ZERO),
+    // Only of tables without rows: indexes and constraints.
+    ("generate_subscripts", N, NONE),
+    ("json_build_object", T, NONE),
+    ("jsonb_build_object", T, NONE),
     ("pg_relation_size", N, ZERO),
+    ("pg_database_size", N, ZERO),
+    ("pg_char_to_encoding", N, |_, _| text("6")),
+    ("pg_size_pretty", T, |arguments, _| Some(format!("{} bytes", first(arguments)?))),
     ("pg_table_size", N, ZERO),
     ("pg_total_relation_size", N, ZERO),
     ("pg_advisory_unlock_all", T, |_, _| text("")),

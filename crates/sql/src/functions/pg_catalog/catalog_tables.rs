@@ -2,9 +2,9 @@
 
 use crate::common::schema::{Column, Table};
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray,
+    ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, new_null_array,
 };
-use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{MemTable, MemorySchemaProvider, SchemaProvider};
 use datafusion::error::Result;
@@ -18,7 +18,7 @@ const FIRST_TABLE: i64 = 16_384;
 pub(crate) const JOBMETER: &str = "jobmeter";
 
 /// A table with its columns: a letter for the type (`n` number, `t` text, `b` boolean, `f` number with fraction, `l`
-/// list of numbers) and the default. Columns without a default are null.
+/// list of numbers, `a` list of texts) and the default. Columns without a default are null, as are lists.
 type Spec = (&'static str, &'static str);
 
 const CLASS: Spec = (
@@ -27,33 +27,33 @@ const CLASS: Spec = (
      reltablespace:n=0 relpages:n=0 reltuples:f=-1 relallvisible:n=0 reltoastrelid:n=0 relhasindex:b=f relisshared:b=f \
      relpersistence:t=p relkind:t=r relnatts:n relchecks:n=0 relhasrules:b=f relhastriggers:b=f relhassubclass:b=f \
      relrowsecurity:b=f relforcerowsecurity:b=f relispopulated:b=t relreplident:t=d relispartition:b=f relrewrite:n=0 \
-     relfrozenxid:n=0 relminmxid:n=0 relacl:t reloptions:t relpartbound:t relhasoids:b=f",
+     relfrozenxid:n=0 relminmxid:n=0 relacl:a reloptions:a relpartbound:t relhasoids:b=f",
 );
 const ATTRIBUTE: Spec = (
     "pg_attribute",
     "attrelid:n attname:t atttypid:n attstattarget:n=-1 attlen:n attnum:n attndims:n=0 attcacheoff:n=-1 atttypmod:n=-1 \
      attbyval:b=f attalign:t=d attstorage:t=p attcompression:t= attnotnull:b atthasdef:b=f atthasmissing:b=f \
-     attidentity:t= attgenerated:t= attisdropped:b=f attislocal:b=t attinhcount:n=0 attcollation:n=0 attacl:t \
-     attoptions:t attfdwoptions:t attmissingval:t",
+     attidentity:t= attgenerated:t= attisdropped:b=f attislocal:b=t attinhcount:n=0 attcollation:n=0 attacl:a \
+     attoptions:a attfdwoptions:a attmissingval:t",
 );
 const TYPE: Spec = (
     "pg_type",
     "oid:n typname:t typnamespace:n=11 typowner:n=10 typlen:n typbyval:b=f typtype:t=b typcategory:t \
      typispreferred:b=f typisdefined:b=t typdelim:t=, typrelid:n=0 typsubscript:n=0 typelem:n typarray:n typinput:t \
      typoutput:t typreceive:t typsend:t typalign:t=d typstorage:t=p typnotnull:b=f typbasetype:n=0 typtypmod:n=-1 \
-     typndims:n=0 typcollation:n=0 typdefaultbin:t typdefault:t typacl:t",
+     typndims:n=0 typcollation:n=0 typdefaultbin:t typdefault:t typacl:a",
 );
-const NAMESPACE: Spec = ("pg_namespace", "oid:n nspname:t nspowner:n=10 nspacl:t");
+const NAMESPACE: Spec = ("pg_namespace", "oid:n nspname:t nspowner:n=10 nspacl:a");
 const DATABASES: Spec = (
     "pg_database",
     "oid:n datname:t datdba:n=10 encoding:n=6 datlocprovider:t=c datistemplate:b=f datallowconn:b=t datconnlimit:n=-1 \
      datfrozenxid:n=0 datminmxid:n=0 dattablespace:n=1663 datcollate:t=C.UTF-8 datctype:t=C.UTF-8 daticulocale:t \
-     datcollversion:t datacl:t",
+     datcollversion:t datacl:a",
 );
 const ROLES: Spec = (
     "pg_roles",
     "rolname:t rolsuper:b=f rolinherit:b=t rolcreaterole:b=f rolcreatedb:b=f rolcanlogin:b=t rolreplication:b=f \
-     rolconnlimit:n=-1 rolpassword:t=******** rolvaliduntil:t rolbypassrls:b=f rolconfig:t oid:n",
+     rolconnlimit:n=-1 rolpassword:t=******** rolvaliduntil:t rolbypassrls:b=f rolconfig:a oid:n",
 );
 const AM: Spec = ("pg_am", "oid:n amname:t amhandler:t amtype:t=t");
 const TABLES: Spec = (
@@ -101,7 +101,7 @@ const EMPTY: &[Spec] = &[
     ("pg_publication_namespace", "oid:n pnpubid:n pnnspid:n"),
     (
         "pg_statistic_ext",
-        "oid:n stxrelid:n stxname:t stxnamespace:n stxowner:n stxstattarget:n stxkeys:l stxkind:t stxexprs:t",
+        "oid:n stxrelid:n stxname:t stxnamespace:n stxowner:n stxstattarget:n stxkeys:l stxkind:a stxexprs:t",
     ),
     ("pg_enum", "oid:n enumtypid:n enumsortorder:f enumlabel:t"),
     (
@@ -116,16 +116,16 @@ const EMPTY: &[Spec] = &[
     (
         "pg_proc",
         "oid:n proname:t pronamespace:n proowner:n prolang:n prokind:t prosecdef:b proretset:b provolatile:t \
-         pronargs:n prorettype:n proargtypes:l proargnames:t prosrc:t proacl:t",
+         pronargs:n prorettype:n proargtypes:l proargnames:a prosrc:t proacl:a",
     ),
     (
         "pg_extension",
-        "oid:n extname:t extowner:n extnamespace:n extrelocatable:b extversion:t extconfig:l extcondition:t",
+        "oid:n extname:t extowner:n extnamespace:n extrelocatable:b extversion:t extconfig:l extcondition:a",
     ),
-    ("pg_foreign_table", "ftrelid:n ftserver:n ftoptions:t"),
+    ("pg_foreign_table", "ftrelid:n ftserver:n ftoptions:a"),
     (
         "pg_foreign_server",
-        "oid:n srvname:t srvowner:n srvfdw:n srvtype:t srvversion:t srvacl:t srvoptions:t",
+        "oid:n srvname:t srvowner:n srvfdw:n srvtype:t srvversion:t srvacl:a srvoptions:a",
     ),
     (
         "pg_partitioned_table",
@@ -136,7 +136,7 @@ const EMPTY: &[Spec] = &[
         "seqrelid:n seqtypid:n seqstart:n seqincrement:n seqmax:n seqmin:n seqcache:n seqcycle:b",
     ),
     ("pg_depend", "classid:n objid:n objsubid:n refclassid:n refobjid:n refobjsubid:n deptype:t"),
-    ("pg_tablespace", "oid:n spcname:t spcowner:n spcacl:t spcoptions:t"),
+    ("pg_tablespace", "oid:n spcname:t spcowner:n spcacl:a spcoptions:a"),
     ("pg_views", "schemaname:t viewname:t viewowner:t definition:t"),
     (
         "pg_matviews",
@@ -145,7 +145,11 @@ const EMPTY: &[Spec] = &[
     ("pg_indexes", "schemaname:t tablename:t indexname:t tablespace:t indexdef:t"),
     ("pg_auth_members", "roleid:n member:n grantor:n admin_option:b"),
     ("pg_opclass", "oid:n opcmethod:n opcname:t opcnamespace:n opcowner:n opcdefault:b"),
-    ("pg_language", "oid:n lanname:t lanowner:n"),
+    (
+        "pg_language",
+        "oid:n tableoid:n lanname:t lanowner:n lanispl:b lanpltrusted:b lanplcallfoid:n laninline:n lanvalidator:n \
+         lanacl:a",
+    ),
     ("pg_settings", "name:t setting:t unit:t category:t short_desc:t context:t vartype:t source:t"),
 ];
 
@@ -280,6 +284,16 @@ fn tables() -> Vec<Row> {
     Table::ALL.into_iter().map(row).collect()
 }
 
+/// A column of lists that are null.
+fn lists(kind: DataType, rows: usize) -> ArrayRef {
+    new_null_array(&DataType::List(Arc::new(Field::new_list_field(kind, true))), rows)
+}
+
+/// Whether a table has no rows.
+pub(crate) fn is_empty(name: &str) -> bool {
+    EMPTY.iter().any(|(table, _)| *table == name)
+}
+
 fn batch(columns: &'static str, rows: &[Row]) -> Result<RecordBatch> {
     let (mut fields, mut arrays) = (Vec::new(), Vec::new());
     for column in columns.split_whitespace() {
@@ -298,10 +312,8 @@ fn batch(columns: &'static str, rows: &[Row]) -> Result<RecordBatch> {
                 let flag = |value: Option<String>| value.map(|text| text.starts_with('t'));
                 Arc::new(values.map(flag).collect::<BooleanArray>())
             }
-            "l" => {
-                let none: [Option<Vec<Option<i64>>>; 0] = [];
-                Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(none))
-            }
+            "l" => lists(DataType::Int64, rows.len()),
+            "a" => lists(DataType::Utf8, rows.len()),
             _ => Arc::new(values.collect::<StringArray>()),
         };
         fields.push(Field::new(name, array.data_type().clone(), true));

@@ -1,11 +1,13 @@
 //! Brings what clients write about the catalogue into the engine's SQL: names with a schema, types such as `regclass`,
 //! operators with a schema, and collations.
 
+use crate::functions::pg_catalog::catalog_tables;
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{
-    Array, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem,
-    SetExpr, Value, VisitMut, VisitorMut,
+    Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, Join, JoinOperator,
+    ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableFactor, Value, VisitMut,
+    VisitorMut,
 };
 use std::ops::ControlFlow;
 
@@ -20,7 +22,7 @@ pub(crate) fn rewrite(statement: &mut Parsed) {
     let ControlFlow::Continue(()) = statement.visit(&mut rewrite) else { return };
     if rewrite.reads_catalog {
         // The visitor never breaks.
-        statement.visit(&mut SingleRows).is_continue();
+        statement.visit(&mut Subqueries).is_continue();
     }
 }
 
@@ -51,6 +53,11 @@ impl VisitorMut for Rewrite {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         match expr {
             Expr::Collate { expr: inner, .. } => *expr = take(inner),
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Some(list) = list_of_text(right) {
+                    **right = list;
+                }
+            }
             Expr::BinaryOp { op, .. } => {
                 if let BinaryOperator::PGCustomBinaryOperator(names) = &*op
                     && let Some(known) = names.last().and_then(|name| operator(name))
@@ -96,6 +103,20 @@ fn operator(name: &str) -> Option<BinaryOperator> {
         "+" => BinaryOperator::Plus,
         _ => return None,
     })
+}
+
+/// The array of a literal such as `'{a,b}'`.
+fn list_of_text(expr: &Expr) -> Option<Expr> {
+    let Expr::Value(value) = expr else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    let elements = pg_wire::parameters::elements(text).ok()?;
+    let literal = |text: Option<String>| text.map_or_else(null, |text| literal(&text));
+    let elem = elements.into_iter().map(literal).collect();
+    Some(Expr::Array(Array { elem, named: true }))
+}
+
+fn literal(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span())
 }
 
 fn list(args: Vec<FunctionArg>) -> FunctionArguments {
@@ -166,40 +187,150 @@ fn call(name: &str, argument: Expr) -> Expr {
     })
 }
 
-/// Makes the single row of scalar subqueries on the catalogue visible to the planner: it accepts a correlated one only
-/// with an aggregate.
-struct SingleRows;
+/// Brings subqueries on the catalogue into a form that the planner accepts. A scalar subquery that refers to the
+/// statement around it must have an aggregate. One on a table without rows is null.
+struct Subqueries;
 
-impl VisitorMut for SingleRows {
+impl VisitorMut for Subqueries {
     type Break = ();
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let SetExpr::Select(select) = &mut *query.body
+            && has_no_rows(select)
+        {
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                    && expr.visit(&mut HasQuery).is_break()
+                {
+                    *expr = null_of(DataType::Text);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Subquery(query) = expr {
-            single(query);
+        match expr {
+            Expr::Subquery(query) => {
+                let SetExpr::Select(select) = &mut *query.body else {
+                    return ControlFlow::Continue(());
+                };
+                match (is_aggregated(select), has_no_rows(select)) {
+                    (true, _) => {}
+                    (false, true) => *expr = null(),
+                    (false, false) => aggregate(select, "max"),
+                }
+            }
+            Expr::Function(function) => {
+                if let Some(list) = array_of_query(function) {
+                    *expr = list;
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // The engine joins texts only; a list that is joined with null is null.
+        if let Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } = expr
+            && [left, right].into_iter().any(|side| **side == null_list())
+        {
+            *expr = null_list();
         }
         ControlFlow::Continue(())
     }
 }
 
-const AGGREGATES: [&str; 8] =
-    ["max", "min", "count", "sum", "avg", "array_agg", "string_agg", "bool_or"];
+/// Breaks at a subquery.
+struct HasQuery;
 
-fn single(query: &mut Query) {
-    let SetExpr::Select(select) = &mut *query.body else { return };
-    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
-        &mut *select.projection
-    else {
-        return;
+impl VisitorMut for HasQuery {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
+}
+
+fn null() -> Expr {
+    Expr::Value(Value::Null.with_empty_span())
+}
+
+fn null_list() -> Expr {
+    null_of(DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None)))
+}
+
+fn null_of(data_type: DataType) -> Expr {
+    let (kind, expr) = (CastKind::Cast, Box::new(null()));
+    Expr::Cast { kind, expr, data_type, array: false, format: None }
+}
+
+/// Whether a table that every row needs has none.
+fn has_no_rows(select: &Select) -> bool {
+    let is_column = |arg: &FunctionArg| {
+        matches!(
+            arg,
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_)
+            ))
+        )
     };
-    let is_aggregate = match &*item {
-        Expr::Function(function) => {
-            let name = parts(&function.name).pop().unwrap_or_default();
-            AGGREGATES.contains(&&*name)
+    let is_empty = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, args: None, .. } => {
+            parts(name).last().is_some_and(|name| catalog_tables::is_empty(name))
+        }
+        // Lists in columns of the catalogue are null.
+        TableFactor::Table { name, args: Some(args), .. } => {
+            parts(name).last().is_some_and(|name| name == "unnest")
+                && args.args.iter().all(is_column)
         }
         _ => false,
     };
-    if !is_aggregate {
-        let inner = take(item);
-        *item = call("max", inner);
+    let is_inner = |join: &Join| {
+        matches!(
+            join.join_operator,
+            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+        )
+    };
+    select.from.iter().any(|table| {
+        let mut inner = table.joins.iter().filter(|join| is_inner(join));
+        is_empty(&table.relation) || inner.any(|join| is_empty(&join.relation))
+    })
+}
+
+const AGGREGATES: [&str; 8] =
+    ["max", "min", "count", "sum", "avg", "array_agg", "string_agg", "bool_or"];
+
+fn only(select: &mut Select) -> Option<&mut Expr> {
+    match &mut *select.projection {
+        [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] => {
+            Some(item)
+        }
+        _ => None,
     }
+}
+
+fn is_aggregated(select: &mut Select) -> bool {
+    let Some(Expr::Function(function)) = only(select) else { return false };
+    let name = parts(&function.name).pop().unwrap_or_default();
+    AGGREGATES.contains(&&*name)
+}
+
+fn aggregate(select: &mut Select, name: &str) {
+    if let Some(item) = only(select) {
+        *item = call(name, take(item));
+    }
+}
+
+/// `ARRAY(SELECT …)`.
+fn array_of_query(function: &mut Function) -> Option<Expr> {
+    let FunctionArguments::Subquery(query) = &mut function.args else { return None };
+    let SetExpr::Select(select) = &mut *query.body else { return None };
+    if has_no_rows(select) {
+        return Some(null_list());
+    }
+    aggregate(select, "array_agg");
+    query.order_by = None;
+    Some(Expr::Subquery(query.clone()))
 }
