@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Drops the portals of a transaction that ends.
-    fn end_portals(&mut self) {
+    pub(super) fn end_portals(&mut self) {
         self.extended.portals.retain(|_, portal| portal.holds);
     }
 

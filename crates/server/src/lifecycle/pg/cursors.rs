@@ -3,7 +3,7 @@
 use crate::lifecycle::pg::extended::{Portal, no_portal};
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::Session;
-use pg_wire::backend::{Messages, Report};
+use pg_wire::backend::{Messages, Report, State};
 use pg_wire::command::{Command, Count};
 
 impl Session {
@@ -24,6 +24,10 @@ impl Session {
             is_done: false,
             holds,
         };
+        if self.state == State::Idle && !holds {
+            let what = "DECLARE CURSOR can only be used in transaction blocks";
+            return Err(Report::error("25P01", what).into());
+        }
         if self.extended.portals.contains_key(&name) {
             let what = format!("cursor \"{name}\" already exists");
             return Err(Report::error("42P03", what).into());
@@ -43,10 +47,11 @@ impl Session {
         announces: bool,
     ) -> Result<(), Failure> {
         let mut cursor = self.extended.portals.remove(name).ok_or_else(|| no_portal(name))?;
-        let fetched = self.fetch_from(&mut cursor, count, skips, announces).await;
+        // A cursor ends with its error.
+        let fetched = self.fetch_from(&mut cursor, count, skips, announces).await?;
         self.extended.portals.insert(name.to_owned(), cursor);
         let word = if skips { "MOVE" } else { "FETCH" };
-        let tag = format!("{word} {}", fetched?);
+        let tag = format!("{word} {fetched}");
         self.done(&tag);
         Ok(())
     }

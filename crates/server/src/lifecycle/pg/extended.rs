@@ -98,9 +98,9 @@ impl Session {
                 let mut portal =
                     self.extended.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
                 let done = self.execute(&mut portal, rows_max, false).await;
-                // COMMIT drops the portals of its transaction, and DECLARE replaces none.
-                let is_dropped = matches!(portal.command, Command::Commit | Command::Rollback);
-                if !is_dropped {
+                // A portal ends with its transaction, and with its error.
+                let has_ended = matches!(portal.command, Command::Commit | Command::Rollback);
+                if done.is_ok() && !has_ended {
                     self.extended.portals.insert(name, portal);
                 }
                 done
@@ -251,9 +251,9 @@ impl Session {
 
     async fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
         let mut portal = self.extended.portals.remove(name).ok_or_else(|| no_portal(name))?;
-        let described = self.describe(&mut portal).await;
+        self.describe(&mut portal).await?;
         self.extended.portals.insert(name.to_owned(), portal);
-        described
+        Ok(())
     }
 
     async fn describe(&mut self, portal: &mut Portal) -> Result<(), Failure> {

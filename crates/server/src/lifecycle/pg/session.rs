@@ -154,17 +154,21 @@ impl Session {
     }
 
     async fn message(&mut self, message: Message) -> Result<(), Failure> {
+        if matches!(message, Message::Query(_) | Message::Parse { .. } | Message::Bind { .. }) {
+            // A request to cancel an earlier statement does not concern the one that begins.
+            self.open.cancels.borrow_and_update();
+        }
         match message {
             Message::Query(text) => {
                 self.extended.skips = false;
                 let done = self.query(&text).await;
                 self.ended(done)?;
-                self.out.ready(self.state);
+                self.ready();
                 Ok(())
             }
             Message::Sync => {
                 self.extended.skips = false;
-                self.out.ready(self.state);
+                self.ready();
                 Ok(())
             }
             // Remains of a COPY that has failed.
@@ -179,6 +183,14 @@ impl Session {
                 self.ended(done)
             }
         }
+    }
+
+    /// The server is ready for the next query. Outside of a transaction, portals have ended.
+    fn ready(&mut self) {
+        if self.state == State::Idle {
+            self.end_portals();
+        }
+        self.out.ready(self.state);
     }
 
     /// Reports the error of a statement. Other errors end the session.
@@ -215,10 +227,8 @@ impl Session {
         Ok(())
     }
 
-    /// The interruptions of a statement that begins now.
-    pub(super) fn interrupt(&mut self) -> Interrupt {
-        // A request to cancel an earlier statement does not concern this one.
-        self.open.cancels.borrow_and_update();
+    /// The interruptions of a statement.
+    pub(super) fn interrupt(&self) -> Interrupt {
         let deadline = self.settings.time_max().map(|time| Instant::now() + time);
         Interrupt { cancels: self.open.cancels.clone(), gone: self.gone.clone(), deadline }
     }

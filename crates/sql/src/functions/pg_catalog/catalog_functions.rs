@@ -127,6 +127,8 @@ const FUNCTIONS: &[(&str, DataType, Call)] = &[
     ("pg_my_temp_schema", N, ZERO),
     // Only of tables without rows: indexes and constraints.
     ("generate_subscripts", N, NONE),
+    ("array_upper", N, NONE),
+    ("array_lower", N, NONE),
     ("json_build_object", T, NONE),
     ("jsonb_build_object", T, NONE),
     ("pg_relation_size", N, ZERO),

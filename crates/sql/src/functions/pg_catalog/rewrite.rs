@@ -195,17 +195,7 @@ impl VisitorMut for Subqueries {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if let SetExpr::Select(select) = &mut *query.body
-            && has_no_rows(select)
-        {
-            for item in &mut select.projection {
-                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
-                    && expr.visit(&mut HasQuery).is_break()
-                {
-                    *expr = null_of(DataType::Text);
-                }
-            }
-        }
+        without_queries(&mut query.body);
         ControlFlow::Continue(())
     }
 
@@ -239,6 +229,26 @@ impl VisitorMut for Subqueries {
             *expr = null_list();
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Replaces columns with subqueries of rows that do not exist.
+fn without_queries(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            without_queries(left);
+            without_queries(right);
+        }
+        SetExpr::Select(select) if has_no_rows(select) => {
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                    && expr.visit(&mut HasQuery).is_break()
+                {
+                    *expr = null_of(DataType::Text);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
