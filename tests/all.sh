@@ -93,6 +93,7 @@ packages() {
     [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     [ -x /usr/sbin/Almighty ] || missing+=(oar-server oar-server-pgsql oar-node oar-user oar-user-pgsql)
     [ -f /usr/lib/oar/oarapi.pl ] || missing+=(oar-restful-api apache2)
+    command -v psql >/dev/null || missing+=(postgresql-client)
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=

@@ -4,6 +4,8 @@
 //! test` replays every input through its target.
 
 use kernel::parse::Fields;
+use pg_wire::command::Command;
+use pg_wire::copy;
 use pollers::descriptions::{Directory, read_text, summary};
 use pollers::exposition::{Format, Line, Lines};
 use pollers::polling::any_bytes;
@@ -30,6 +32,8 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("labels", labels),
     ("modbus", any_bytes::modbus),
     ("node", node),
+    ("pg_messages", pg_messages),
+    ("pg_statements", pg_statements),
     ("process", process),
     ("settings", settings),
     ("snmp", any_bytes::snmp),
@@ -174,6 +178,43 @@ fn ipmi(bytes: &[u8]) {
     {
         assert!(sensor.value(&[0, *raw, 0xc0]).is_none_or(f64::is_finite));
     }
+}
+
+/// The messages of a connection: the first one, and then those of a session.
+fn pg_messages(bytes: &[u8]) {
+    use pg_wire::frontend;
+    frontend::startup(bytes).ok();
+    let mut rest = bytes;
+    while let Some(length) = pg_wire::backend::first_message(rest) {
+        let (one, after) = rest.split_at(length);
+        rest = after;
+        if let (Some(kind), Some(body)) = (one.first(), one.get(5..)) {
+            frontend::message(*kind, body).ok();
+        }
+    }
+    for (kind, ..) in pg_wire::oid::TYPES {
+        if let Ok(text) = pg_wire::parameters::text(*kind, true, bytes) {
+            pg_wire::parameters::elements(&text).ok();
+        }
+    }
+    for format in [copy::Format::Text, copy::Format::Csv, copy::Format::Binary] {
+        copy::rows(bytes, &copy::Options::of(format), &[0, 1, 2, 3, 4], 100).ok();
+    }
+}
+
+/// Each statement of a text lies in it, and is read or an error within it.
+fn pg_statements(bytes: &[u8]) {
+    text(bytes, |text| {
+        for (at, one) in pg_wire::scanner::statements(text).unwrap_or_default() {
+            assert_eq!(text.get(at..at + one.len()), Some(one));
+            match pg_wire::command::command(one) {
+                Ok(Command::Declare { query, .. }) => assert!(one.get(query..).is_some()),
+                Ok(Command::Insert(insert)) => drop(insert.rows(&[])),
+                Ok(_) => {}
+                Err(error) => assert!(error.at <= one.len()),
+            }
+        }
+    });
 }
 
 fn process(bytes: &[u8]) {

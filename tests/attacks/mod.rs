@@ -5,5 +5,7 @@ pub(crate) mod forged_oom_kill;
 pub(crate) mod hostile;
 pub(crate) mod hostile_corpus;
 pub(crate) mod listener;
+pub(crate) mod pg_sessions;
 pub(crate) mod statements;
+
 pub(crate) mod stolen_port;

@@ -5,6 +5,7 @@ pub(crate) mod held_port;
 pub(crate) mod on_demand;
 pub(crate) mod openapi;
 pub(crate) mod page;
+pub(crate) mod pg;
 pub(crate) mod pipeline;
 pub(crate) mod polled_on_demand;
 pub(crate) mod readers;

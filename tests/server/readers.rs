@@ -26,7 +26,7 @@ fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
     // At shutdown, samples in memory remain in the log. The other programs read a copy of the blocks.
     let mut reader = Command::new(repository().join("target/python/bin/python"));
-    reader.arg(repository().join("tests/server/readers.py")).arg(&blocks);
+    reader.arg(repository().join("tests/server/python_readers/readers.py")).arg(&blocks);
     let (code, out, errors) = output(&mut reader);
     assert_eq!(code, 0, "{errors}");
     let rows: Vec<Vec<Value>> =
@@ -94,7 +94,7 @@ fn duckdb_and_pandas_read_the_rollups_that_the_server_answers_from() {
     assert_eq!(agent.end(), 0, "{}", agent.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
     let mut reader = Command::new(repository().join("target/python/bin/python"));
-    reader.arg(repository().join("tests/server/rollup_readers.py")).arg(&store);
+    reader.arg(repository().join("tests/server/python_readers/rollup_readers.py")).arg(&store);
     let (code, out, errors) = output(reader.arg(repository().join("docs/format.md")));
     assert_eq!(code, 0, "{errors}");
 

@@ -22,6 +22,7 @@ pub use programs::agent::{
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
+pub use programs::pg::{PgAddress, PgSettings};
 pub use programs::poller::{
     FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollerConfig,
     PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled, poller_settings,

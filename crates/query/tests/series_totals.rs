@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use query::{QueryContext, QueryEngine, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::Selector;
+use storage::Selector;
 
 /// Second of the day at which every series begins.
 const FIRST: f64 = -60_000.0;

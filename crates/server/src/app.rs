@@ -12,6 +12,7 @@ use crate::common::limits::Limits;
 use crate::common::recent_value::RecentValue;
 use crate::http::body::{Bounds, Budgets, HeldBody, Sender, read};
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
+use crate::http::pg_sessions::PgSessions;
 use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
@@ -61,11 +62,15 @@ pub(crate) struct App {
     pub(crate) engine: QueryEngine,
     pub(crate) sql: Sql,
     pub(crate) work: QueryExecutor,
+    /// Longest time of a query.
+    pub(crate) query_time_max: Duration,
     /// The log reports queries that take at least this long; `None` disables these lines.
     pub(crate) slow_after: Option<Duration>,
     pub(crate) decoding: Decoding,
     pub(crate) counts: Counts,
     pub(crate) seats: ConnectionLimits,
+    /// Sessions of PostgreSQL's protocol.
+    pub(crate) pg: Arc<PgSessions>,
     /// Limits the concurrent requests of each user.
     pub(crate) requests: LimitPerKey<Arc<str>>,
     /// Limits the bytes of each user's answers that clients have not received yet.

@@ -8,7 +8,7 @@ use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsErrors, TlsFiles};
 use crate::auth::tokens::json_web_tokens::JwtVerifier;
 use crate::auth::tokens::{SecretError, Tokens};
-use config::{AccessSettings, ServerConfig};
+use config::{AccessSettings, PgAddress, ServerConfig};
 use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
 use kernel::Root;
 use sql::JobRequest;
@@ -196,6 +196,14 @@ impl ReloadableConfig {
             for address in listen {
                 let reach = check_reach(config, *address, tokens, tls.is_some());
                 noted(&mut errors, "listen", reach.map_err(one));
+            }
+            let addresses = config.pg.listen.iter();
+            for address in addresses.filter_map(|one| match one {
+                PgAddress::Tcp(address) => Some(*address),
+                PgAddress::Folder(_) => None,
+            }) {
+                let reach = check_reach(config, address, tokens, tls.is_some());
+                noted(&mut errors, "pg.listen", reach.map_err(one));
             }
         }
         let node_callers = NodeCallers::read(&config.push)

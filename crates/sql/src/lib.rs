@@ -11,12 +11,13 @@ mod statements;
 pub use common::error::SqlError;
 pub use common::schema::{Column, is_json};
 pub use common::statement_limits::{Limit, Load};
+pub use common::wire::{Parameter, WireStatement, type_of};
 pub use datafusion::arrow;
 pub use functions::instants::Zone;
 pub use functions::job_requests::{
     DEFAULT_JOB_REQUESTS, JobRequest, JobRequestError, read_job_requests,
 };
-pub use statements::encoding::Encoding;
+pub use statements::encoding::{Encoding, Form};
 pub use statements::engine::{Limits, Piece, Sql, SqlRows};
 pub use statements::worker::child::{Encode, NewEncoder, WorkerBounds, run as run_worker};
 pub use statements::worker::pool::Launch;

@@ -1,6 +1,7 @@
 //! The settings of each program.
 //!
-//! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`:
+//! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `pg`: PostgreSQL's
+//!   protocol. `remote`:
 //!   what a server may change on a node.
 //! - `access_values`: origins of pages and roles of JSON Web Tokens. `postgres`: where a server keeps samples.
 //! - `command`: command lines. `variables`: mistyped environment variables.
@@ -10,6 +11,7 @@ pub(crate) mod access_values;
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
+pub(crate) mod pg;
 pub(crate) mod poller;
 pub(crate) mod postgres;
 pub(crate) mod schedulers;

@@ -1,6 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
+use crate::programs::pg::{PG, PgSettings};
 use crate::programs::postgres::{STORE, StoreSettings};
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
@@ -348,6 +349,8 @@ pub struct ServerConfig {
     pub store: StoreSettings,
     /// Receiving and storing samples.
     pub keep: StorageSettings,
+    /// Clients of PostgreSQL's protocol.
+    pub pg: PgSettings,
     /// Rows that programs insert.
     pub push: PushSettings,
     /// Retention by age and size.
@@ -369,7 +372,7 @@ pub struct ServerConfig {
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
-    let stored = [LISTEN, ACCESS, STORE, KEEP, PUSH, RETENTION];
+    let stored = [LISTEN, ACCESS, PG, STORE, KEEP, PUSH, RETENTION];
     let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
     [&stored[..], &others[..]].concat().concat()
 }
@@ -381,6 +384,7 @@ impl ServerConfig {
         let access = AccessSettings::from_values(values, errors);
         let store = StoreSettings::from_values(values, errors);
         let keep = StorageSettings::from_values(values, errors);
+        let pg = PgSettings::from_values(values, errors);
         let push = PushSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
@@ -389,7 +393,7 @@ impl ServerConfig {
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
-        let (listen, keep, push, retention) = (listen?, keep?, push?, retention?);
+        let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
         let (access, store, query, job_file) = (access?, store?, query?, job_file?);
         let (schedulers, promotions, poll, log) = (schedulers?, promotions?, poll?, log?);
         let config = Self {
@@ -397,6 +401,7 @@ impl ServerConfig {
             access,
             store,
             keep,
+            pg,
             push,
             retention,
             query,
@@ -413,6 +418,7 @@ impl ServerConfig {
     /// Checks combinations of settings: listening beyond this machine needs a token and TLS.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
+        self.pg.check(values, errors);
         let (cert, key) = (listen.cert.as_deref(), listen.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
         if listen.client_ca.is_some() && listen.cert.is_none() {

@@ -10,7 +10,7 @@ use crate::auth::tokens::sha256;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, HeldBody, Sender, media_type, plain_encoding, read, unsupported};
 use crate::http::selection::wrong;
-use crate::ingest::inserter::Inserter;
+use crate::ingest::inserter::{Inserter, PushSender, user_name};
 use crate::ingest::push_batch::{PushBatch, PushError};
 use crate::ingest::push_rows::{PushRow, RowReader, row_error};
 use crate::queries::answers::format;
@@ -42,15 +42,6 @@ const KEYED_ROWS_MIN: usize = 50;
 /// A user's row may be this much earlier than the start of their allocation: clocks differ.
 const BEFORE_START_US: i64 = 60 * Timestamp::SECOND;
 
-/// The sender of rows.
-#[derive(Clone, Debug)]
-struct PushSender {
-    origin: Origin,
-    inserter: Inserter,
-    /// Key of the caller in the limit of rows and of [`IDEMPOTENCY_KEY`].
-    name: String,
-}
-
 /// The body of a request.
 struct PushRequest {
     body: HeldBody,
@@ -64,19 +55,7 @@ pub(crate) async fn insert_metrics(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let name = match &caller.rights {
-        Rights::Push(name) => name.as_ref(),
-        Rights::Admin(_) => None,
-        Rights::Anonymous | Rights::Nobody => return Err(no_credentials()),
-        _ => {
-            let message = "inserting metrics needs a token of scope `push`; users insert those of their nodes with \
-                           /rpc/insert_user_metrics";
-            return Err(HttpError::forbidden(message));
-        }
-    };
-    let origin = Origin::of_push(name).map_err(wrong)?;
-    let name = caller.rights.uid().map_or_else(|| caller.actor.who.to_string(), user_name);
-    let sender = PushSender { origin, inserter: Inserter::Program, name };
+    let sender = PushSender::of_program(&caller)?;
     insert(&app, &caller, sender, (request, Operation::InsertMetrics)).await
 }
 
@@ -145,10 +124,6 @@ fn sender_of_node(
     let actor = Actor { who: name.as_str().into(), from, ..caller.actor.clone() };
     let caller = Caller { actor, ..caller.clone() };
     Ok((PushSender { origin, inserter: Inserter::Node(node), name }, caller))
-}
-
-fn user_name(uid: u32) -> String {
-    format!("user {uid}")
 }
 
 async fn insert(
@@ -243,15 +218,7 @@ async fn store(
     let (body, now) = (Arc::new(body), app.now());
     let Some(key) = key else {
         let batch = checked(app, caller, sender, (body, is_csv, false), (now, false)).await?;
-        let mut turn = app.push.numbers.turn(&sender.origin, new_boot()?).await;
-        let number = turn.take();
-        if let Err(Rejected { error, is_unused }) = numbered(app, &batch, number, now).await {
-            if is_unused {
-                turn.give_back(number);
-            }
-            return Err(error);
-        }
-        return Ok(batch);
+        return store_once(app, sender, &batch, now).await.map(|()| batch);
     };
     // Requests with a key take turns from the look-up of the key on.
     let mut turn = app.push.numbers.turn(&sender.origin, new_boot()?).await;
@@ -281,6 +248,23 @@ async fn store(
     Ok(batch)
 }
 
+/// Stores a batch under the next number of its sender.
+pub(crate) async fn store_once(
+    app: &Arc<App>,
+    sender: &PushSender,
+    batch: &Arc<PushBatch>,
+    now: Timestamp,
+) -> Result<(), HttpError> {
+    let mut turn = app.push.numbers.turn(&sender.origin, new_boot()?).await;
+    let number = turn.take();
+    numbered(app, batch, number, now).await.map_err(|Rejected { error, is_unused }| {
+        if is_unused {
+            turn.give_back(number);
+        }
+        error
+    })
+}
+
 /// Stores the key of a request, before its batch.
 async fn keep_key(
     app: &Arc<App>,
@@ -303,11 +287,7 @@ async fn checked(
     (body, is_csv, is_keyed): (Arc<HeldBody>, bool, bool),
     (now, is_repeated): (Timestamp, bool),
 ) -> Result<Arc<PushBatch>, HttpError> {
-    let rows_max = usize::try_from(app.push.settings.rows_per_request_max).unwrap_or(usize::MAX);
-    let settled = app.store.settled().filter(|_| !is_repeated);
-    let (zone, is_user) = (app.engine.settings().zone.clone(), sender.inserter.is_user());
-    let node = sender.inserter.node().cloned();
-    let reader = RowReader { now, settled, zone, is_user, node, rows_max };
+    let reader = row_reader(app, sender, (now, is_repeated));
     let rows = app.decoding.turn(sender.inserter.turn_uid(), move || {
         let text = std::str::from_utf8(&body.bytes)
             .map_err(|_| HttpError::malformed("the body is not UTF-8"))?;
@@ -333,6 +313,18 @@ async fn checked(
     let batch = batch.map_err(|error| push_error(&error))?;
     limit(app, sender, &batch, is_keyed)?;
     Ok(Arc::new(batch))
+}
+
+pub(crate) fn row_reader(
+    app: &App,
+    sender: &PushSender,
+    (now, is_repeated): (Timestamp, bool),
+) -> RowReader {
+    let rows_max = usize::try_from(app.push.settings.rows_per_request_max).unwrap_or(usize::MAX);
+    let settled = app.store.settled().filter(|_| !is_repeated);
+    let (zone, is_user) = (app.engine.settings().zone.clone(), sender.inserter.is_user());
+    let node = sender.inserter.node().cloned();
+    RowReader { now, settled, zone, is_user, node, rows_max }
 }
 
 /// Checks that a user may insert these rows, unless they are repeated, and returns the jobs that they name.
@@ -415,7 +407,7 @@ fn starts(app: &App, window: Window) -> Result<HashMap<DeviceId, Timestamp>, Htt
 }
 
 /// Counts rows in the limits of their sender, and of a user's nodes.
-fn limit(
+pub(crate) fn limit(
     app: &App,
     sender: &PushSender,
     batch: &PushBatch,
@@ -483,7 +475,7 @@ async fn numbered(
     }
 }
 
-fn push_error(error: &PushError) -> HttpError {
+pub(crate) fn push_error(error: &PushError) -> HttpError {
     match error {
         PushError::Decode(_) => HttpError::fault(error),
         PushError::Encode(_) => HttpError::too_large(error.to_string()),

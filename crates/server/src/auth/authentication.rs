@@ -12,7 +12,7 @@ use crate::common::counts::JwtRejections;
 use crate::common::http_error::{HttpError, Why};
 use axum::extract::Request;
 use axum::http::header;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use base64::Engine;
 use model::{Origin, Timestamp};
 use std::net::IpAddr;
@@ -98,15 +98,42 @@ pub(crate) fn authenticate(
     // A page of another origin gets no rights from the machine on which its browser runs.
     let unidentified = Connection { owner: None, ..connection.clone() };
     let connection = if other_page { &unidentified } else { connection };
-    let (rights, who, by_user_token) = who(known, made, connection, request.headers())?;
     let path: String = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
+    let what = format!("{} {path}", request.method());
+    caller(known, made, connection, (request.headers(), &what))
+}
+
+/// Identifies the caller of a session of another protocol, by a token or by the kernel.
+pub(crate) fn authenticate_session(
+    known: &AuthContext<'_>,
+    made: &FindToken<'_>,
+    connection: &Connection,
+    (token, what): (Option<&str>, &str),
+) -> Result<Caller, HttpError> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = token {
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        let value = value.map_err(|_| HttpError::unidentified("the password is no token"))?;
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    caller(known, made, connection, (&headers, what))
+}
+
+/// The caller of a connection, by the headers of a request: what they request.
+fn caller(
+    known: &AuthContext<'_>,
+    made: &FindToken<'_>,
+    connection: &Connection,
+    (headers, what): (&HeaderMap, &str),
+) -> Result<Caller, HttpError> {
+    let (rights, who, by_user_token) = who(known, made, connection, headers)?;
     let actor = Actor {
         who,
         uid: rights.uid(),
         from: connection.ends.theirs.ip().to_canonical().to_string().into(),
-        what: format!("{} {path}", request.method()).into(),
+        what: what.into(),
     };
-    let is_here = uid_by_kernel(connection, request.headers()).is_some();
+    let is_here = uid_by_kernel(connection, headers).is_some();
     Ok(Caller { rights, actor, own_nodes: known.access.own_nodes, by_user_token, is_here })
 }
 
@@ -287,7 +314,6 @@ mod tests {
     use super::*;
     use crate::auth::peer::Ends;
     use crate::auth::tokens::Tokens;
-    use axum::http::HeaderValue;
     use proptest::prelude::*;
 
     fn names() -> Vec<String> {

@@ -53,13 +53,15 @@ macro_rules! words {
             }
         }
 
-        impl LabelValue for $type {
+        impl $crate::common::counts::LabelValue for $type {
             fn place(self) -> usize {
                 Self::ALL.iter().position(|one| *one == self).unwrap_or(0)
             }
         }
     };
 }
+
+pub(crate) use words;
 
 /// A closed set of label values, each with an index.
 pub(crate) trait LabelValue: Copy {

@@ -1,6 +1,7 @@
 //! Converts SQL rows to JSON or CSV, batch by batch.
 
 use crate::common::csv;
+use crate::common::pg_row_encoder::WireRows;
 use jiff::tz::{Offset, TimeZone};
 use query::Format;
 use sql::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -11,7 +12,7 @@ use sql::arrow::datatypes::{
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Encoding, Zone};
+use sql::{Encode, Encoding, Form, Zone};
 
 /// Writes the rows of a response: its beginning, its batches and its end.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Writer {
 }
 
 /// Type-specific formatter of a column.
-enum Column<'a> {
+pub(crate) enum Column<'a> {
     Null,
     Bool(&'a dyn Array),
     Number(&'a dyn Array),
@@ -39,9 +40,17 @@ enum Column<'a> {
 }
 
 /// Creates an encoder for SQL responses, and the bytes before its first row.
-pub(crate) fn encoder(encoding: Encoding, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
-    let (writer, begin) = Writer::new(encoding, schema);
-    (Box::new(writer), begin)
+pub(crate) fn encoder(form: Form<'_>, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+    match form {
+        Form::Text(encoding) => {
+            let (writer, begin) = Writer::new(encoding, schema);
+            (Box::new(writer), begin)
+        }
+        Form::Wire(statement) => {
+            let (writer, begin) = WireRows::new(statement, schema);
+            (Box::new(writer), begin)
+        }
+    }
 }
 
 impl Encode for Writer {
@@ -163,7 +172,10 @@ fn quoted(text: &str) -> String {
 }
 
 impl<'a> Column<'a> {
-    fn of(array: &'a dyn Array, options: &FormatOptions<'a>) -> Result<Self, ArrowError> {
+    pub(crate) fn of(
+        array: &'a dyn Array,
+        options: &FormatOptions<'a>,
+    ) -> Result<Self, ArrowError> {
         Ok(match array.data_type() {
             DataType::Null => Self::Null,
             DataType::Boolean => Self::Bool(array),
@@ -207,7 +219,7 @@ impl<'a> Column<'a> {
         matches!(self, Self::Text(_, array) | Self::List(_, array) if !other(array.data_type()))
     }
 
-    fn is_null(&self, row: usize) -> bool {
+    pub(crate) fn is_null(&self, row: usize) -> bool {
         match self {
             Self::Null => true,
             Self::Bool(array)
@@ -219,7 +231,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    fn text(&self, row: usize) -> Result<String, ArrowError> {
+    pub(crate) fn text(&self, row: usize) -> Result<String, ArrowError> {
         Ok(match self {
             Self::Null => String::new(),
             Self::Bool(array) => array.as_boolean().value(row).to_string(),
@@ -236,7 +248,7 @@ impl<'a> Column<'a> {
 }
 
 /// The entries of a list in a row.
-fn entries(array: &dyn Array, row: usize) -> ArrayRef {
+pub(crate) fn entries(array: &dyn Array, row: usize) -> ArrayRef {
     match array.data_type() {
         DataType::LargeList(_) => array.as_list::<i64>().value(row),
         DataType::FixedSizeList(..) => array.as_fixed_size_list().value(row),
@@ -270,7 +282,7 @@ fn integer(array: &dyn Array, row: usize) -> String {
 }
 
 /// Returns a timestamp in microseconds since 1970, rounded down.
-fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
+pub(crate) fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
     match unit {
         TimeUnit::Second => {
             array.as_primitive::<TimestampSecondType>().value(row).saturating_mul(1_000_000)
@@ -286,15 +298,19 @@ fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
 }
 
 /// Formats of times with and without an offset.
-type TimeFormats = (&'static str, &'static str);
+pub(crate) type TimeFormats = (&'static str, &'static str);
 
 /// As in PostgreSQL's JSON: `2026-01-06T13:35:00.25+01:00`.
 const JSON_TIMES: TimeFormats = ("%Y-%m-%dT%H:%M:%S%.f%:z", "%Y-%m-%dT%H:%M:%S%.f");
 /// As PostgreSQL prints them elsewhere: `2026-01-06 13:35:00.25+01`.
-const TEXT_TIMES: TimeFormats = ("%Y-%m-%d %H:%M:%S%.f%:::z", "%Y-%m-%d %H:%M:%S%.f");
+pub(crate) const TEXT_TIMES: TimeFormats = ("%Y-%m-%d %H:%M:%S%.f%:::z", "%Y-%m-%d %H:%M:%S%.f");
 
 /// Formats a timestamp. Without a time zone it has no offset.
-fn instant(micros: i64, zone: Option<&Zone>, (with_offset, plain): TimeFormats) -> String {
+pub(crate) fn instant(
+    micros: i64,
+    zone: Option<&Zone>,
+    (with_offset, plain): TimeFormats,
+) -> String {
     let Ok(at) = jiff::Timestamp::from_microsecond(micros) else {
         // The time is outside the calendar's range of years.
         return model::Timestamp(micros).to_string();

@@ -98,7 +98,7 @@ impl Sender {
 
 /// A part of a budget, released when dropped.
 #[derive(Debug)]
-struct BudgetShare {
+pub(crate) struct BudgetShare {
     budget: Budget,
     sender: Sender,
     bytes: usize,
@@ -116,6 +116,17 @@ impl Budget {
 
     fn used(&self) -> MutexGuard<'_, Used> {
         self.0.used.lock()
+    }
+
+    /// Reserves bytes for this sender until the share is dropped; `body_max` is the maximum size of one body.
+    pub(crate) fn share(
+        &self,
+        sender: &Sender,
+        bytes: usize,
+        body_max: usize,
+    ) -> Result<BudgetShare, Limit> {
+        self.take(sender, bytes, body_max)?;
+        Ok(BudgetShare { budget: self.clone(), sender: sender.clone(), bytes })
     }
 
     /// Reserves bytes for this sender; `body_max` is the maximum size of one body.

@@ -47,6 +47,9 @@ pub(crate) struct RowReader {
 /// The texts of a row by the place of their key in [`RowReader::keys`].
 type Texts = [Option<String>; KEYS.len() + 1];
 
+/// The texts of a program's row, in the order of [`KEYS`].
+pub(crate) type RowTexts = [Option<String>; KEYS.len()];
+
 /// The error of a row, which has its number.
 pub(crate) fn row_error(row: usize, mut error: HttpError) -> HttpError {
     error.message = format!("row {row}: {}", error.message);
@@ -113,6 +116,16 @@ impl RowReader {
             rows.push(self.row(texts).map_err(error)?);
         }
         Ok(rows)
+    }
+
+    /// Reads rows of texts.
+    pub(crate) fn texts(&self, rows: Vec<RowTexts>) -> Result<Vec<PushRow>, HttpError> {
+        let row = |([device, metric, at, value, labels], number): (RowTexts, usize)| {
+            self.check_count(number)?;
+            let row = self.row([device, metric, at, value, labels, None]);
+            row.map_err(|error| row_error(number, error))
+        };
+        rows.into_iter().zip(1..).map(row).collect()
     }
 
     fn keys(&self) -> impl Iterator<Item = &'static str> {

@@ -3,10 +3,12 @@
 //! - `server`: startup, reload, shutdown. `accept`: connections. `check`: every error that would prevent startup.
 //! - `runtime_file`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
 //! - `poller_process`: the poller that the server starts.
+//! - `pg`: sessions of PostgreSQL's protocol.
 //! - `store_halves`: the two halves of the store. `stores`: the kind of store that the settings name.
 
 pub(crate) mod accept;
 pub mod check;
+pub(crate) mod pg;
 pub mod poller_process;
 pub(crate) mod retention;
 pub(crate) mod runtime_file;

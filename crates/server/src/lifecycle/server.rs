@@ -17,11 +17,13 @@ use crate::http::body::Budgets;
 use crate::http::compression;
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::listen::{addresses, listen_everywhere};
+use crate::http::pg_sessions::PgSessions;
 use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
+use crate::lifecycle::pg::listener::{PgListener, serve_pg};
 use crate::lifecycle::sql_worker;
 use crate::lifecycle::startup_warnings::{warn_of_openness, warn_of_weak_secret};
 use crate::lifecycle::stores::{self, StoreError};
@@ -116,6 +118,14 @@ pub enum StartError {
     /// A socket of the service manager cannot be used.
     #[error("the sockets of the service manager: {0}")]
     Passed(io::Error),
+    /// The server cannot listen for PostgreSQL's protocol.
+    #[error("`pg.listen`: {place}: {error}")]
+    PgListen {
+        /// The address or folder.
+        place: String,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The files of this machine cannot be read.
     #[error(transparent)]
     Machine(#[from] ReadError),
@@ -161,6 +171,7 @@ impl Server {
         let listened = listen_everywhere(&passed, &wanted, listen_given);
         let (addresses, listeners) =
             listened.map_err(|(address, error)| StartError::Listen { address, error })?;
+        let pg = PgListener::bind(&config.pg)?;
         let (stopping, stopped) = watch::channel(false);
         let launch = sql_worker::launch(settings.sql_worker);
         let mut app = app(&config, limits, live, (opened, launch), stopped)?;
@@ -171,6 +182,7 @@ impl Server {
             tasks.start("scheduler", rounds.run(take(&app), app.stopping.clone()));
         }
         serve(&app, &tasks, listeners, root.clone());
+        serve_pg(&app, &tasks, pg, root.clone());
         let program = config.access.name_service.then(|| GETENT.to_owned());
         let service = UserIdLookup::new(program);
         tasks.start("name service", crate::background::user_ids::run(Arc::clone(&app), service));
@@ -437,6 +449,7 @@ fn app(
         local_silent_max: config.keep.local_silent_max,
         engine,
         work: QueryExecutor::new(running_max, limits.waiting_questions_max, config.query.time_max),
+        query_time_max: config.query.time_max,
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
@@ -448,6 +461,7 @@ fn app(
             size(config.listen.connections_max.into()),
             size(config.listen.connections_per_peer_max.into()),
         ),
+        pg: Arc::new(PgSessions::new(&config.pg)),
         node_jobs: NodeJobsCache::default(),
         schedulers: Vec::new(),
         user_tokens,

@@ -123,6 +123,14 @@ impl RunningQuery {
         answer
     }
 
+    /// Ends the measurement of a query that has no HTTP response.
+    pub(crate) fn finished(mut self, error: Option<&SqlError>) {
+        self.end = Some(match error {
+            None => QueryEnd::Done,
+            Some(error) => QueryEnd::of_break(error),
+        });
+    }
+
     /// Ends the measurement with the end of the response's body, or at once if the query failed.
     pub(crate) fn streamed(
         self,

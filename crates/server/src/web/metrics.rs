@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use storage::Stats;
 
+mod pg;
 mod polls;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -51,6 +52,7 @@ pub(crate) async fn metrics(
         }
         json_web_tokens(&app, &mut page);
         requests(&app, &mut page);
+        pg::pg(&app.pg, &mut page);
         statements(&app.sql.load(), &mut page);
         process(&mut page);
         page.text

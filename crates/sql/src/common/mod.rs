@@ -10,3 +10,4 @@ pub(crate) mod error_texts;
 pub(crate) mod memory;
 pub(crate) mod schema;
 pub(crate) mod statement_limits;
+pub(crate) mod wire;

@@ -2,7 +2,7 @@
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{Expr as Term, Ident, SelectItem, SetExpr, Statement};
 use std::collections::HashSet;
@@ -18,7 +18,19 @@ const MARK: char = '\u{1}';
 pub(crate) fn distinct(statement: &mut Parsed) {
     let Parsed::Statement(statement) = statement else { return };
     let Statement::Query(query) = &mut **statement else { return };
-    let SetExpr::Select(select) = &mut *query.body else { return };
+    distinct_in(&mut query.body);
+}
+
+fn distinct_in(body: &mut SetExpr) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return distinct_in(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            distinct_in(left);
+            return distinct_in(right);
+        }
+        _ => return,
+    };
     if select.distinct.is_some() {
         return;
     }
@@ -67,6 +79,8 @@ pub(crate) fn of(plan: &LogicalPlan) -> Option<Vec<String>> {
     match plan {
         LogicalPlan::Sort(sort) => of(&sort.input),
         LogicalPlan::Limit(limit) => of(&limit.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => of(input),
+        LogicalPlan::Union(union) => of(union.inputs.first()?),
         LogicalPlan::Projection(projection) => {
             let mut seen = HashSet::new();
             Some(projection.expr.iter().map(|expr| once(name(expr), &mut seen)).collect())

@@ -14,6 +14,8 @@ pub(crate) mod information;
 pub(crate) mod instants;
 pub(crate) mod job_requests;
 pub(crate) mod label_functions;
+pub(crate) mod parameters;
+pub(crate) mod pg_catalog;
 pub(crate) mod string_limits;
 pub(crate) mod to_char;
 pub(crate) mod to_timestamp;

@@ -1,5 +1,6 @@
 //! The form of a result.
 
+use crate::common::wire::WireStatement;
 use query::Format;
 
 /// The form of a result.
@@ -16,4 +17,13 @@ impl From<Format> for Encoding {
     fn from(format: Format) -> Self {
         Self { format, like_postgrest: false }
     }
+}
+
+/// The form of a result for its encoder.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'a> {
+    /// Text.
+    Text(Encoding),
+    /// Messages of PostgreSQL's protocol.
+    Wire(&'a WireStatement),
 }

@@ -4,6 +4,7 @@ use crate::SqlError;
 use crate::common::complexity;
 use crate::common::memory::Memory;
 use crate::common::statement_limits::{Ended, Load};
+use crate::common::wire::WireStatement;
 use crate::functions::job_requests::{DEFAULT_JOB_REQUESTS, JobRequest, read_job_requests};
 use crate::statements::encoding::Encoding;
 use crate::statements::run::TABLES_MAX;
@@ -132,6 +133,11 @@ impl Sql {
         *self.job_requests.write() = requests;
     }
 
+    /// The time zone of statements without one.
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
     /// Current load of the statements, and counts of those that ended at a limit.
     pub fn load(&self) -> Load {
         Load {
@@ -155,13 +161,29 @@ impl Sql {
         context: QueryContext,
         encoding: Encoding,
     ) -> Result<SqlRows, SqlError> {
-        let rows = self.started(text, zone, context, encoding).await;
+        let rows = self.started((text, None), zone, context, encoding).await;
+        rows.inspect_err(|error| self.ended.note(error))
+    }
+
+    /// Like [`Self::query`], for a statement of PostgreSQL's protocol. The result is its messages.
+    ///
+    /// # Errors
+    /// Those of [`Self::query`], and a parameter that is missing or none of its type.
+    pub async fn wire_query(
+        &self,
+        text: &str,
+        statement: WireStatement,
+        zone: Option<&str>,
+        context: QueryContext,
+    ) -> Result<SqlRows, SqlError> {
+        let begin = (text, Some(statement));
+        let rows = self.started(begin, zone, context, Encoding::default()).await;
         rows.inspect_err(|error| self.ended.note(error))
     }
 
     async fn started(
         &self,
-        text: &str,
+        (text, wire): (&str, Option<WireStatement>),
         zone: Option<&str>,
         context: QueryContext,
         encoding: Encoding,
@@ -196,6 +218,7 @@ impl Sql {
             seconds,
             memory_bytes: u64::try_from(grant.bytes()).unwrap_or(u64::MAX),
             job_requests: self.job_requests.read().to_vec(),
+            wire,
         };
         let (cancel, reads) = (context.cancel.clone(), Reads::default());
         let scope = Scope { engine: self.engine.clone(), context, reads: reads.clone() };
@@ -215,9 +238,10 @@ impl Sql {
             Err(_) => Err(SqlError::TooSlow(seconds)),
             Ok(Err(_)) => Err(SqlError::Internal("the statement's task ended".to_owned())),
             Ok(Ok(Err(error))) => Err(error),
-            Ok(Ok(Ok(Head { text, times }))) => Ok(SqlRows {
+            Ok(Ok(Ok(Head { text, times, parameters }))) => Ok(SqlRows {
                 first: Some(text),
                 times,
+                parameters,
                 rows,
                 patience: Box::pin(sleep_until(deadline)),
                 seconds,
@@ -258,6 +282,7 @@ impl Drop for Stop {
 pub struct SqlRows {
     first: Option<Vec<u8>>,
     times: Vec<usize>,
+    parameters: Vec<u32>,
     rows: mpsc::Receiver<Message>,
     patience: Pin<Box<Sleep>>,
     seconds: u64,
@@ -271,6 +296,11 @@ impl SqlRows {
     /// Positions of the columns with times in the statement's time zone, from 0.
     pub fn times(&self) -> &[usize] {
         &self.times
+    }
+
+    /// Types of the parameters of a statement of PostgreSQL's protocol, as far as they are not given.
+    pub fn parameters(&self) -> &[u32] {
+        &self.parameters
     }
 
     /// Counts of the data that the statement reads from blocks.

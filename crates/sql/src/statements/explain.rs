@@ -85,7 +85,7 @@ pub(crate) fn analysis(
     }))
 }
 
-fn schema() -> SchemaRef {
+pub(crate) fn schema() -> SchemaRef {
     let field = |name| Field::new(name, DataType::Utf8View, false);
     Arc::new(Schema::new(vec![field("plan_type"), field("plan")]))
 }

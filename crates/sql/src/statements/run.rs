@@ -2,8 +2,11 @@
 
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::common::wire::{Parameter, type_of_data};
 use crate::functions::guard::Guard;
 use crate::functions::job_requests::JOB_TABLES_MAX;
+use crate::functions::parameters::{self, Unknown};
+use crate::functions::pg_catalog::rewrite::rewrite;
 use crate::functions::string_limits::Texts;
 use crate::functions::{headers, information};
 use crate::statements::explain::{self, Wanted};
@@ -19,10 +22,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{EmptyRecordBatchStream, execute_stream};
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
+use pg_wire::oid;
 use query::{Cancel, QueryError};
 use std::io;
 use std::sync::Arc;
@@ -35,6 +39,14 @@ pub(crate) const TABLES_MAX: usize = 16;
 const ENCODED_ROWS: usize = 1024;
 /// Maximum text in one message in bytes.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// What precedes the rows of a result.
+struct Heading {
+    /// Names of the columns, if they are not those of the plan.
+    names: Option<Vec<String>>,
+    /// Types of the parameters, if they are requested.
+    types: Vec<u32>,
+}
 
 /// A statement to run.
 #[derive(Clone, Debug)]
@@ -55,8 +67,8 @@ impl Work {
         let texts = Arc::new(Texts::new(Arc::clone(&guard), self.memory(), self.threads));
         let state = state(&self, &Tables::All, guard, &texts)?;
         let answer = async {
-            let (stream, names) = self.start(&state, &texts).await?;
-            self.send_rows(stream, names.as_deref()).await
+            let (stream, heading) = self.start(&state, &texts).await?;
+            self.send_rows(stream, heading).await
         };
         timeout_at(deadline, answer).await.unwrap_or(Err(SqlError::TooSlow(seconds)))
     }
@@ -74,7 +86,7 @@ impl Work {
         &self,
         state: &SessionState,
         texts: &Texts,
-    ) -> Result<(SendableRecordBatchStream, Option<Vec<String>>), SqlError> {
+    ) -> Result<(SendableRecordBatchStream, Heading), SqlError> {
         let dialect = &state.config_options().sql_parser.dialect;
         let parse =
             |text: &str| state.sql_to_statement(text, dialect).map_err(|error| self.failed(error));
@@ -92,26 +104,31 @@ impl Work {
         }
         table_functions::order_arguments(&mut statement)?;
         only_select(wanted, &statement)?;
-        let plan = self.plan(state, statement, texts).await?;
+        let (plan, types) = self.plan(state, statement, texts).await?;
         let names = headers::of(&plan).filter(|_| wanted == Wanted::Rows);
         let plan = state.create_physical_plan(&plan).await.map_err(|e| self.failed(e))?;
         let context = state.task_ctx();
+        if self.begin.wire.as_ref().is_some_and(|wire| wire.describes) {
+            let schema = if wanted == Wanted::Rows { plan.schema() } else { explain::schema() };
+            return Ok((Box::pin(EmptyRecordBatchStream::new(schema)), Heading { names, types }));
+        }
         let rows = match wanted {
             Wanted::Rows => execute_stream(plan, context),
             Wanted::Plan => explain::plan(&plan),
             Wanted::Analysis => explain::analysis(plan, context, &self.begin, &self.link),
         };
-        Ok((rows.map_err(|error| self.failed(error))?, names))
+        Ok((rows.map_err(|error| self.failed(error))?, Heading { names, types }))
     }
 
-    /// Plans a SELECT, and rejects a plan that changes something or exceeds a limit.
+    /// Plans a SELECT, and rejects a plan that changes something or exceeds a limit. Returns also the types of its
+    /// parameters, if only these and the columns are requested.
     pub(crate) async fn plan(
         &self,
         state: &SessionState,
         statement: Parsed,
         texts: &Texts,
-    ) -> Result<LogicalPlan, SqlError> {
-        let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
+    ) -> Result<(LogicalPlan, Vec<u32>), SqlError> {
+        let (plan, types) = self.planned(state, statement).await?;
         // Repeats the check for the plan: `SELECT … INTO` creates a table, and a plan may contain more than the
         // text shows.
         SQLOptions::new()
@@ -126,18 +143,63 @@ impl Work {
             return Err(SqlError::Statement(text));
         }
         texts.look(&plan).map_err(|error| self.failed(error))?;
-        Ok(plan)
+        Ok((plan, types))
+    }
+
+    /// Plans a statement. Returns also the types of its parameters, if only these and the columns are requested.
+    async fn planned(
+        &self,
+        state: &SessionState,
+        mut statement: Parsed,
+    ) -> Result<(LogicalPlan, Vec<u32>), SqlError> {
+        let Some(wire) = &self.begin.wire else {
+            let plan = state.statement_to_plan(statement).await;
+            return Ok((plan.map_err(|error| self.failed(error))?, Vec::new()));
+        };
+        let mut known = wire.parameters.clone();
+        if wire.describes {
+            known.resize(parameters::count(&mut statement).max(known.len()), Parameter::default());
+            let mut inferred = statement.clone();
+            parameters::substitute(&mut inferred, &known, Unknown::Remain)?;
+            rewrite(&mut inferred);
+            // A function's arguments must be constants: then the parameters without a type are texts.
+            if let Ok(plan) = state.statement_to_plan(inferred).await
+                && let Ok(found) = plan.get_parameter_types()
+            {
+                for (parameter, number) in known.iter_mut().zip(1_usize..) {
+                    let kind = found.get(&format!("${number}")).and_then(Option::as_ref);
+                    if let Some(kind) = kind.filter(|_| parameter.oid == 0) {
+                        parameter.oid = type_of_data(kind);
+                    }
+                }
+            }
+            let lists = parameters::lists(&mut statement);
+            for (parameter, number) in known.iter_mut().zip(1_usize..) {
+                if parameter.oid == 0 {
+                    let is_list = lists.contains(&number);
+                    parameter.oid = if is_list { oid::TEXT_ARRAY } else { oid::TEXT };
+                }
+            }
+        }
+        parameters::substitute(&mut statement, &known, Unknown::Text)?;
+        rewrite(&mut statement);
+        // Parameters with equal values are equal columns.
+        headers::distinct(&mut statement);
+        let plan = state.statement_to_plan(statement).await.map_err(|error| self.failed(error))?;
+        let types =
+            if wire.describes { known.iter().map(|it| it.oid).collect() } else { Vec::new() };
+        Ok((plan, types))
     }
 
     async fn send_rows(
         &self,
         mut stream: SendableRecordBatchStream,
-        names: Option<&[String]>,
+        Heading { names, types: parameters }: Heading,
     ) -> Result<&'static [u8], SqlError> {
-        let schema = headers::named(&stream.schema(), names);
-        let (mut encoder, text) = (self.encoder)(self.begin.encoding(), &schema);
+        let schema = headers::named(&stream.schema(), names.as_deref());
+        let (mut encoder, text) = (self.encoder)(self.begin.form(), &schema);
         let times = time_columns(&schema, &self.begin.zone);
-        self.send(&messages::begins(&Head { text, times }))?;
+        self.send(&messages::begins(&Head { text, times, parameters }))?;
         let mut rows = 0_u64;
         while let Some(batch) = stream.next().await {
             let batch = batch.map_err(|error| self.failed(error))?;

@@ -7,6 +7,8 @@ use crate::functions::guard::{Guard, GuardPlans};
 use crate::functions::information::register;
 use crate::functions::instants::Instants;
 use crate::functions::label_functions::{Contain, Label, OfKey, Operators, UNCOUNTED};
+use crate::functions::pg_catalog::catalog_functions::{Facts, functions as catalog_functions};
+use crate::functions::pg_catalog::catalog_tables;
 use crate::functions::string_limits::{Joined, Texts, bounded};
 use crate::functions::to_char::ToChar;
 use crate::functions::to_timestamp::{TO_TIMESTAMP, ToTimestamp};
@@ -100,7 +102,11 @@ fn register_tables(
         let function = TableFunction { table, zone: Arc::clone(&zone), work, guard };
         context.register_udtf(table.name(), Arc::new(function));
     }
-    register(context)
+    register(context)?;
+    if work.begin.wire.is_some() {
+        catalog_tables::register(context)?;
+    }
+    Ok(())
 }
 
 /// The functions of a statement, and its operators.
@@ -126,5 +132,8 @@ fn functions(begin: &Begin, texts: &Arc<Texts>) -> (Vec<Arc<ScalarUDF>>, Operato
     functions.extend(ours);
     functions.push(Arc::new(ToChar::function()));
     functions.push(Arc::new(Age::function(&begin.zone, begin.now)));
+    if let Some(wire) = &begin.wire {
+        functions.extend(catalog_functions(&Facts::of(wire)));
+    }
     (functions, operators)
 }

@@ -10,12 +10,12 @@ use sql::arrow::array::RecordBatch;
 use sql::arrow::datatypes::Schema;
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Encoding, Launch, Limits, Sql, SqlError};
+use sql::{Encode, Encoding, Form, Launch, Limits, Sql, SqlError};
 
 /// Writes each row on its own line, with values separated by blanks.
 struct Lines;
 
-pub(crate) fn lines(_: Encoding, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
+pub(crate) fn lines(_: Form<'_>, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
     (Box::new(Lines), Vec::new())
 }
 

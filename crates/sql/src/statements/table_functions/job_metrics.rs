@@ -9,7 +9,7 @@ use crate::functions::guard::Guard;
 use crate::functions::headers;
 use crate::functions::job_requests::JobRequest;
 use crate::functions::string_limits::Texts;
-use crate::statements::encoding::Encoding;
+use crate::statements::encoding::{Encoding, Form};
 use crate::statements::run::Work;
 use crate::statements::scan_filter::ScanFilter;
 use crate::statements::state::{Tables, state};
@@ -135,7 +135,7 @@ async fn values(
         let dialect = &state.config_options().sql_parser.dialect;
         let mut statement = state.sql_to_statement(&request.text, dialect).map_err(failed)?;
         headers::distinct(&mut statement);
-        let plan = work.plan(&state, statement, &texts).await?;
+        let (plan, _) = work.plan(&state, statement, &texts).await?;
         let plan = state.create_physical_plan(&plan).await.map_err(failed)?;
         let mut rows = execute_stream(plan, state.task_ctx()).map_err(failed)?;
         let mut first: Option<RecordBatch> = None;
@@ -156,7 +156,7 @@ async fn values(
 fn members(work: &Work, request: &JobRequest, row: &RecordBatch) -> Result<String, SqlError> {
     let schema = headers::named(&row.schema(), Some(&request.keys));
     let encoding = Encoding { format: Format::Json, like_postgrest: true };
-    let (mut encoder, _) = (work.encoder)(encoding, &schema);
+    let (mut encoder, _) = (work.encoder)(Form::Text(encoding), &schema);
     let text = encoder.rows(row).map_err(|error| SqlError::Value(error.to_string()))?;
     let text = String::from_utf8(text).map_err(|error| SqlError::Value(error.to_string()))?;
     let object = text.trim();

@@ -53,7 +53,7 @@ async fn value(
     let select = format!("SELECT {term}");
     let mut statement = state.sql_to_statement(&select, dialect).map_err(failed)?;
     order_arguments(&mut statement)?;
-    let plan = work.plan(state, statement, texts).await?;
+    let (plan, _) = work.plan(state, statement, texts).await?;
     let plan = state.create_physical_plan(&plan).await.map_err(failed)?;
     let rows = collect(plan, state.task_ctx()).await.map_err(failed)?;
     let Some(row) = rows.iter().find(|batch| batch.num_rows() > 0) else { return Ok(None) };

@@ -4,7 +4,7 @@ use super::bytes::read_message;
 use super::link::{CancelOnDrop, Link};
 use super::messages::{self, Begin, TO_WORKER_MAX, ToWorker};
 use crate::SqlError;
-use crate::statements::encoding::Encoding;
+use crate::statements::encoding::Form;
 use crate::statements::run::Work;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::error::ArrowError;
@@ -35,7 +35,7 @@ pub trait Encode: Send {
 }
 
 /// Creates an encoder for a result, and the text before its first row.
-pub type NewEncoder = fn(Encoding, &Schema) -> (Box<dyn Encode>, Vec<u8>);
+pub type NewEncoder = fn(Form<'_>, &Schema) -> (Box<dyn Encode>, Vec<u8>);
 
 /// Resource limits of a worker, in addition to its use at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,9 @@
 use super::bytes::{MessageReader, MessageWriter};
 use crate::SqlError;
 use crate::common::schema::Table;
+use crate::common::wire::{Parameter, WireStatement};
 use crate::functions::job_requests::JobRequest;
-use crate::statements::encoding::Encoding;
+use crate::statements::encoding::{Encoding, Form};
 use crate::statements::scan_filter::ScanFilter;
 use jobs::Filter;
 use model::{ClusterId, DeviceId, JobId, JobState, Timestamp};
@@ -42,6 +43,8 @@ pub(crate) struct Begin {
     pub(crate) memory_bytes: u64,
     /// The site's statements about a job.
     pub(crate) job_requests: Vec<JobRequest>,
+    /// Of a statement of PostgreSQL's protocol.
+    pub(crate) wire: Option<WireStatement>,
 }
 
 impl Begin {
@@ -49,8 +52,9 @@ impl Begin {
         if self.csv { Format::Csv } else { Format::Json }
     }
 
-    pub(crate) const fn encoding(&self) -> Encoding {
-        Encoding { format: self.format(), like_postgrest: self.like_postgrest }
+    pub(crate) fn form(&self) -> Form<'_> {
+        let encoding = Encoding { format: self.format(), like_postgrest: self.like_postgrest };
+        self.wire.as_ref().map_or(Form::Text(encoding), Form::Wire)
     }
 
     /// Memory of the statement in MiB, rounded up.
@@ -97,7 +101,37 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
         put.all(request.keys.iter(), |put, key| put.text(key));
         put.text(&request.text);
     });
+    put.maybe(begin.wire.as_ref(), put_wire);
     put.finish()
+}
+
+fn put_wire(put: &mut MessageWriter, wire: &WireStatement) {
+    put.all(wire.parameters.iter(), |put, parameter| {
+        put.u32(parameter.oid);
+        put.maybe(parameter.value.as_deref(), MessageWriter::text);
+    });
+    put.all(wire.binary.iter(), |put, binary| put.flag(*binary));
+    put.flag(wire.describes);
+    put.text(&wire.user);
+    put.u32(wire.session);
+    put.all(wire.settings.iter(), |put, (name, value)| {
+        put.text(name);
+        put.text(value);
+    });
+}
+
+fn take_wire(take: &mut MessageReader<'_>) -> Option<WireStatement> {
+    let parameter = |take: &mut MessageReader<'_>| {
+        Some(Parameter { oid: take.u32()?, value: take.maybe(MessageReader::owned)? })
+    };
+    Some(WireStatement {
+        parameters: take.all(parameter)?,
+        binary: take.all(MessageReader::flag)?,
+        describes: take.flag()?,
+        user: take.owned()?,
+        session: take.u32()?,
+        settings: take.all(|take| Some((take.owned()?, take.owned()?)))?,
+    })
 }
 
 /// Starts a message of rows.
@@ -142,6 +176,7 @@ impl ToWorker {
                     let (line, keys) = (take.count()?, take.all(MessageReader::owned)?);
                     Some(JobRequest { line, keys, text: take.owned()? })
                 })?,
+                wire: take.maybe(take_wire)?,
             }),
             1 => Self::Rows(take.u32()?),
             2 => {
@@ -173,6 +208,8 @@ pub(crate) struct Head {
     pub(crate) text: Vec<u8>,
     /// Positions of the columns with times in the statement's time zone.
     pub(crate) times: Vec<usize>,
+    /// Types of the parameters.
+    pub(crate) parameters: Vec<u32>,
 }
 
 /// A decoded message from a worker.
@@ -230,6 +267,7 @@ pub(crate) fn begins(head: &Head) -> Vec<u8> {
     let mut put = MessageWriter::message(3);
     put.bytes(&head.text);
     put.all(head.times.iter(), |put, place| put.count(*place));
+    put.all(head.parameters.iter(), |put, kind| put.u32(*kind));
     put.finish()
 }
 
@@ -313,7 +351,8 @@ impl FromWorker {
             2 => Self::Stop(take.u32()?),
             3 => {
                 let text = take.bytes()?.to_vec();
-                Self::Begins(Head { text, times: take.all(MessageReader::count)? })
+                let times = take.all(MessageReader::count)?;
+                Self::Begins(Head { text, times, parameters: take.all(MessageReader::u32)? })
             }
             4 => Self::Text(take.u64()?, take.bytes()?.to_vec()),
             5 => Self::End(take.bytes()?.to_vec()),

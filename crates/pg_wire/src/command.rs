@@ -1,0 +1,462 @@
+//! Statements that need no engine: transactions, settings, cursors and writes.
+
+use crate::insert::{Copy, Insert, Parser, copy, insert};
+use crate::scanner::{SyntaxError, Token};
+
+/// How many rows of a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// The next rows.
+    Next(u32),
+    /// All rows that follow.
+    All,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Nothing.
+    Empty,
+    /// Begins a transaction.
+    Begin,
+    /// Ends a transaction.
+    Commit,
+    /// Ends a transaction without its writes.
+    Rollback,
+    /// Names a point of the transaction.
+    Savepoint(String),
+    /// Drops a savepoint.
+    Release(String),
+    /// Returns to a savepoint.
+    RollbackTo(String),
+    /// Sets a parameter; `None`: to its default.
+    Set(String, Option<String>),
+    /// A setting of the transaction, which changes nothing.
+    SetTransaction,
+    /// Returns a parameter.
+    Show(String),
+    /// Sets all parameters to their defaults.
+    ResetAll,
+    /// Drops state of the session; `all` drops everything.
+    Discard(String),
+    /// Drops a prepared statement, or all.
+    Deallocate(Option<String>),
+    /// Opens a cursor for the statement that begins at this byte.
+    Declare {
+        /// Its name.
+        name: String,
+        /// Whether its values are binary.
+        binary: bool,
+        /// Whether it outlives its transaction.
+        hold: bool,
+        /// First byte of its statement.
+        query: usize,
+    },
+    /// Returns or skips rows of a cursor.
+    Fetch {
+        /// Its name.
+        name: String,
+        /// How many rows.
+        count: Count,
+        /// Whether the rows are skipped.
+        skips: bool,
+    },
+    /// Closes a cursor, or all.
+    Close(Option<String>),
+    /// Stops listening, which never began.
+    Unlisten,
+    /// Inserts rows.
+    Insert(Insert),
+    /// Copies rows.
+    Copy(Copy),
+    /// A statement that would write elsewhere, by its first keyword.
+    Write(String),
+    /// Any other statement: the engine reads it.
+    Read,
+}
+
+/// First keywords of statements that write, or that change the database.
+const WRITES: &[&str] = &[
+    "insert",
+    "update",
+    "delete",
+    "merge",
+    "create",
+    "drop",
+    "alter",
+    "truncate",
+    "grant",
+    "revoke",
+    "comment",
+    "vacuum",
+    "reindex",
+    "cluster",
+    "refresh",
+    "lock",
+    "import",
+    "security",
+    "reassign",
+    "notify",
+    "copy",
+    "analyze",
+    "checkpoint",
+];
+/// Statements that this server does not support.
+const UNSUPPORTED: &[&str] = &["prepare", "execute", "listen", "call", "do", "load"];
+
+/// Classifies a statement.
+///
+/// # Errors
+/// A statement of those above has another form than PostgreSQL's, or an unsupported part.
+pub fn command(text: &str) -> Result<Command, SyntaxError> {
+    let mut parser = Parser::new(text)?;
+    let start = parser.at();
+    let Some(Token::Word(first)) = parser.peek().cloned() else {
+        return Ok(if parser.peek().is_none() { Command::Empty } else { Command::Read });
+    };
+    parser.take()?;
+    let found = match &*first {
+        "begin" | "start" => transaction(&mut parser, Command::Begin)?,
+        "commit" | "end" => transaction(&mut parser, Command::Commit)?,
+        "abort" => transaction(&mut parser, Command::Rollback)?,
+        "rollback" => rollback(&mut parser)?,
+        "savepoint" => Command::Savepoint(parser.name()?),
+        "release" => {
+            parser.accept("savepoint")?;
+            Command::Release(parser.name()?)
+        }
+        "set" => set(&mut parser, text)?,
+        "show" => show(&mut parser)?,
+        "reset" if parser.accept("all")? => Command::ResetAll,
+        "reset" => Command::Set(setting(&mut parser)?, None),
+        "discard" => Command::Discard(parser.name()?),
+        "deallocate" => {
+            parser.accept("prepare")?;
+            let all = parser.accept("all")?;
+            Command::Deallocate(if all { None } else { Some(parser.name()?) })
+        }
+        "declare" => return declare(&mut parser),
+        "fetch" => fetch(&mut parser, false)?,
+        "move" => fetch(&mut parser, true)?,
+        "close" => {
+            let all = parser.accept("all")?;
+            Command::Close(if all { None } else { Some(parser.name()?) })
+        }
+        "unlisten" => {
+            parser.take()?;
+            Command::Unlisten
+        }
+        "insert" => {
+            insert(&mut parser)?.map_or_else(|| Command::Write(first.clone()), Command::Insert)
+        }
+        "copy" => {
+            copy(text, &mut parser)?.map_or_else(|| Command::Write(first.clone()), Command::Copy)
+        }
+        word if WRITES.contains(&word) => return Ok(Command::Write(first)),
+        word if UNSUPPORTED.contains(&word) => {
+            let what = format!("{} is not supported here", first.to_uppercase());
+            return Err(SyntaxError::unsupported(start, what));
+        }
+        _ => return Ok(Command::Read),
+    };
+    if !matches!(found, Command::Write(_) | Command::Read) {
+        parser.end()?;
+    }
+    Ok(found)
+}
+
+/// Takes the rest of a statement about a transaction: its modes change nothing.
+fn transaction(parser: &mut Parser<'_>, found: Command) -> Result<Command, SyntaxError> {
+    while parser.peek().is_some() {
+        let at = parser.at();
+        match parser.take()? {
+            Some(Token::Word(word)) if matches!(&*word, "prepared" | "prepare") => {
+                return Err(SyntaxError::unsupported(
+                    at,
+                    "two-phase transactions are not supported",
+                ));
+            }
+            Some(Token::Word(word)) if is_mode(&word) => {}
+            Some(Token::Sign(',')) => {}
+            _ => return Err(SyntaxError::new(at, "syntax error: expected a transaction mode")),
+        }
+    }
+    Ok(found)
+}
+
+fn is_mode(word: &str) -> bool {
+    let words = [
+        "work",
+        "transaction",
+        "isolation",
+        "level",
+        "serializable",
+        "repeatable",
+        "read",
+        "committed",
+        "uncommitted",
+        "write",
+        "only",
+        "not",
+        "deferrable",
+        "and",
+        "no",
+        "chain",
+    ];
+    words.contains(&word)
+}
+
+fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    if parser.accept("work")? || parser.accept("transaction")? {
+        // Either word may precede TO.
+    }
+    if !parser.accept("to")? {
+        return transaction(parser, Command::Rollback);
+    }
+    parser.accept("savepoint")?;
+    Ok(Command::RollbackTo(parser.name()?))
+}
+
+/// Takes the name of a parameter, which may have two parts.
+fn setting(parser: &mut Parser<'_>) -> Result<String, SyntaxError> {
+    let mut name = parser.name()?;
+    if name == "time" && parser.accept("zone")? {
+        return Ok("timezone".to_owned());
+    }
+    while parser.accept_sign('.')? {
+        name = format!("{name}.{}", parser.name()?);
+    }
+    Ok(name.to_lowercase())
+}
+
+fn set(parser: &mut Parser<'_>, text: &str) -> Result<Command, SyntaxError> {
+    if parser.accept("session")? {
+        if parser.accept("characteristics")? {
+            parser.accept("as")?;
+            return transaction(parser, Command::SetTransaction);
+        }
+    } else {
+        parser.accept("local")?;
+    }
+    let at = parser.at();
+    if parser.accept("transaction")? {
+        return transaction(parser, Command::SetTransaction);
+    }
+    let name = match parser.accept("names")? {
+        true => "client_encoding".to_owned(),
+        false => setting(parser)?,
+    };
+    if matches!(&*name, "role" | "authorization" | "constraints") {
+        let what = format!(
+            "SET {} is not supported: the caller of a session is fixed",
+            name.to_uppercase()
+        );
+        return Err(SyntaxError::unsupported(at, what));
+    }
+    if !parser.accept_sign('=')? {
+        parser.accept("to")?;
+    }
+    let from = parser.at();
+    let mut values = Vec::new();
+    let mut after_comma = true;
+    while parser.peek().is_some() {
+        let at = parser.at();
+        match parser.take()? {
+            Some(Token::Sign(',')) => after_comma = true,
+            Some(Token::Sign('-')) => values.push("-".to_owned()),
+            Some(
+                Token::Word(word) | Token::Quoted(word) | Token::Text(word) | Token::Number(word),
+            ) => {
+                match values.last_mut().filter(|_| !after_comma) {
+                    Some(last) => last.push_str(&word),
+                    None => values.push(word),
+                }
+                after_comma = false;
+            }
+            _ => return Err(SyntaxError::new(at, "syntax error: expected a value")),
+        }
+    }
+    match &*values {
+        [] => Err(SyntaxError::new(from.min(text.len()), "syntax error: expected a value")),
+        [word] if word == "default" => Ok(Command::Set(name, None)),
+        _ => Ok(Command::Set(name, Some(values.join(", ")))),
+    }
+}
+
+fn show(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    if parser.peek().is_some_and(|token| token.is("tables") || token.is("columns")) {
+        return Ok(Command::Read);
+    }
+    if parser.accept("transaction")? {
+        parser.accept("isolation")?;
+        parser.accept("level")?;
+        return Ok(Command::Show("transaction_isolation".to_owned()));
+    }
+    setting(parser).map(Command::Show)
+}
+
+fn declare(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    let name = parser.name()?;
+    let (mut binary, mut hold) = (false, false);
+    loop {
+        let at = parser.at();
+        match parser.take()? {
+            Some(Token::Word(word)) => match &*word {
+                "binary" => binary = true,
+                "with" => hold = true,
+                "for" => return Ok(Command::Declare { name, binary, hold, query: parser.at() }),
+                "scroll" | "no" | "insensitive" | "asensitive" | "cursor" | "without" | "hold" => {}
+                _ => return Err(SyntaxError::new(at, "syntax error in DECLARE: expected FOR")),
+            },
+            _ => return Err(SyntaxError::new(at, "syntax error in DECLARE: expected FOR")),
+        }
+    }
+}
+
+fn fetch(parser: &mut Parser<'_>, skips: bool) -> Result<Command, SyntaxError> {
+    let at = parser.at();
+    let backward =
+        || SyntaxError { code: "55000", ..SyntaxError::new(at, "cursors only scan forward") };
+    let forward = parser.accept("forward")?;
+    let mut count = Count::Next(1);
+    match parser.peek().cloned() {
+        Some(Token::Number(number)) => {
+            parser.take()?;
+            count =
+                Count::Next(number.parse().map_err(|_| SyntaxError::new(at, "no number of rows"))?);
+        }
+        Some(Token::Sign('-')) => return Err(backward()),
+        Some(Token::Word(word)) => match &*word {
+            "all" => {
+                parser.take()?;
+                count = Count::All;
+            }
+            "next" if !forward => drop(parser.take()?),
+            "prior" | "first" | "last" | "absolute" | "relative" | "backward" => {
+                return Err(backward());
+            }
+            _ => {}
+        },
+        _ => {}
+    }
+    if !parser.accept("from")? {
+        parser.accept("in")?;
+    }
+    Ok(Command::Fetch { name: parser.name()?, count, skips })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::{Format, Options};
+    use crate::insert::Direction;
+    use crate::oid;
+    use proptest::prelude::*;
+
+    #[test]
+    fn statements_of_a_session() {
+        let set = |name: &str, value: &str| Command::Set(name.to_owned(), Some(value.to_owned()));
+        let fetch = |count, skips| Command::Fetch { name: "c 1".to_owned(), count, skips };
+        for (text, want) in [
+            ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", Command::Begin),
+            ("start transaction", Command::Begin),
+            ("END", Command::Commit),
+            ("ROLLBACK WORK TO SAVEPOINT a", Command::RollbackTo("a".into())),
+            ("ROLLBACK", Command::Rollback),
+            ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", Command::SetTransaction),
+            ("SET LOCAL DateStyle TO ISO, MDY", set("datestyle", "iso, mdy")),
+            ("SET TIME ZONE 'Europe/Paris'", set("timezone", "Europe/Paris")),
+            ("SET statement_timeout = '5s'", set("statement_timeout", "5s")),
+            ("SET x TO DEFAULT", Command::Set("x".into(), None)),
+            ("SHOW TRANSACTION ISOLATION LEVEL", Command::Show("transaction_isolation".into())),
+            ("SHOW tables", Command::Read),
+            ("DISCARD ALL", Command::Discard("all".into())),
+            ("FETCH FORWARD 5 FROM \"c 1\"", fetch(Count::Next(5), false)),
+            ("FETCH \"c 1\"", fetch(Count::Next(1), false)),
+            ("MOVE ALL IN \"c 1\"", fetch(Count::All, true)),
+            ("CLOSE ALL", Command::Close(None)),
+            ("UPDATE metrics SET value = 1", Command::Write("update".into())),
+            ("INSERT INTO jobs VALUES (1)", Command::Write("insert".into())),
+            ("COPY jobs FROM STDIN", Command::Write("copy".into())),
+            ("(SELECT 1)", Command::Read),
+            ("-- nothing", Command::Empty),
+        ] {
+            assert_eq!(command(text), Ok(want), "{text}");
+        }
+        let declare = "DECLARE c NO SCROLL CURSOR WITH HOLD FOR SELECT 1";
+        let want = Command::Declare { name: "c".into(), binary: false, hold: true, query: 41 };
+        assert_eq!(command(declare), Ok(want));
+    }
+
+    #[test]
+    fn statements_with_errors() {
+        for (text, code, at) in [
+            ("FETCH BACKWARD 1 FROM c", "55000", 6),
+            ("COMMIT PREPARED 'x'", "0A000", 7),
+            ("SET ROLE postgres", "0A000", 4),
+            ("BEGIN; SELECT", "42601", 5),
+            ("INSERT INTO metrics SELECT 1", "0A000", 20),
+            ("INSERT INTO metrics(valeu) VALUES (1)", "42703", 20),
+            ("INSERT INTO metrics(value) VALUES (1, 2)", "42601", 34),
+            ("INSERT INTO metrics(value) VALUES (random())", "0A000", 35),
+            ("INSERT INTO metrics(value) VALUES (1) RETURNING value", "0A000", 38),
+            ("COPY metrics FROM '/etc/passwd'", "42501", 18),
+            ("COPY metrics FROM PROGRAM 'id'", "42501", 18),
+            ("COPY metrics TO '/tmp/x'", "42501", 16),
+            ("COPY metrics FROM STDIN (FORCE_NULL value)", "0A000", 25),
+        ] {
+            let error = command(text).unwrap_err();
+            assert_eq!((error.code, error.at), (code, at), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rows_of_insert() {
+        let text = "INSERT INTO public.metrics (device_id, metric_id, value, labels) VALUES \
+                    ('d', 'm', -1.5e3, '{}'::jsonb), ($1, 'm', $2, NULL), ('d', 'm', 'NaN'::double precision, DEFAULT)";
+        let Ok(Command::Insert(insert)) = command(text) else { panic!("{:?}", command(text)) };
+        assert_eq!(insert.parameter_types(), [oid::TEXT, oid::FLOAT8]);
+        assert_eq!(insert.clone().rows(&[]), Err(1));
+        let rows = insert.rows(&[Some("e".into()), None]).unwrap();
+        let texts = |row: [Option<&str>; 5]| row.map(|text| text.map(str::to_owned));
+        let want = [
+            texts([None, Some("d"), Some("m"), Some("-1.5e3"), Some("{}")]),
+            texts([None, Some("e"), Some("m"), None, None]),
+            texts([None, Some("d"), Some("m"), Some("NaN"), None]),
+        ];
+        assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn copies() {
+        let copy = |text: &str| match command(text) {
+            Ok(Command::Copy(copy)) => copy,
+            other => panic!("{text}: {other:?}"),
+        };
+        let all = || Direction::In(vec![0, 1, 2, 3, 4]);
+        let binary = Copy { direction: all(), options: Options::of(Format::Binary) };
+        assert_eq!(copy("COPY metrics FROM STDIN WITH (FORMAT binary)"), binary);
+        assert_eq!(copy("copy \"metrics\" from stdin binary"), binary);
+        let found =
+            copy("COPY metrics (device_id, value) FROM STDIN (FORMAT csv, HEADER, DELIMITER ';')");
+        let csv = Options { header: true, delimiter: ';', ..Options::of(Format::Csv) };
+        assert_eq!(found, Copy { direction: Direction::In(vec![1, 3]), options: csv });
+        let found = copy("COPY (SELECT ')', (1)) TO STDOUT WITH CSV HEADER");
+        assert_eq!(found.direction, Direction::Out("SELECT ')', (1)".into()));
+        assert!(found.options.header && found.options.format == Format::Csv);
+        let found = copy("COPY public.jobs (job_id, name) TO STDOUT");
+        assert_eq!(found.direction, Direction::Out("SELECT job_id, name FROM public.jobs".into()));
+        let found = copy("COPY metrics TO STDOUT");
+        assert_eq!(found.direction, Direction::Out("SELECT * FROM metrics".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_a_result(text: String, rest in "[a-z0-9 '\"(),:;$=.-]{0,60}") {
+            command(&text).ok();
+            for word in ["SET", "FETCH", "DECLARE", "COPY", "COPY metrics", "INSERT INTO metrics", "ROLLBACK"] {
+                command(&format!("{word} {rest}")).ok();
+            }
+        }
+    }
+}

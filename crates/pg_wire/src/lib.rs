@@ -1,0 +1,16 @@
+//! The server's side of PostgreSQL's protocol 3.0, without input or output.
+//!
+//! - `frontend`: messages of clients, from bytes. `backend`: messages of the server, as bytes.
+//! - `scanner`: tokens of SQL, and the statements of a text. `command`: statements that need no engine.
+//! - `insert`, `copy`: rows that a client writes. `parameters`: values of statements, from text or binary.
+//!
+//! Every function returns for any bytes. The limits of sizes are those of the caller; [`frontend`] has those of the protocol.
+
+pub mod backend;
+pub mod command;
+pub mod copy;
+pub mod frontend;
+pub mod insert;
+pub mod oid;
+pub mod parameters;
+pub mod scanner;

@@ -1,0 +1,257 @@
+//! Execution of a statement: transactions, settings, and reads by the engine.
+
+use crate::lifecycle::pg::extended::Portal;
+use crate::lifecycle::pg::reports::Failure;
+use crate::lifecycle::pg::session::{SENT_BYTES, Session};
+use crate::lifecycle::pg::statement_rows::{StatementRows, Taken, start};
+use pg_wire::backend::{EMPTY_QUERY, Report, SUSPENDED, State};
+use pg_wire::command::Command;
+use sql::{Parameter, WireStatement};
+
+impl Session {
+    /// Executes a statement, up to a number of rows; 0: all. `announces`: the columns precede the rows.
+    pub(super) async fn execute(
+        &mut self,
+        portal: &mut Portal,
+        rows_max: u32,
+        announces: bool,
+    ) -> Result<(), Failure> {
+        self.must_not_have_failed(&portal.command)?;
+        match portal.command.clone() {
+            Command::Empty => self.out.empty(EMPTY_QUERY),
+            Command::Begin => {
+                self.state = State::Open;
+                self.done("BEGIN");
+            }
+            Command::Commit => return self.commit().await,
+            Command::Rollback => self.rollback(),
+            Command::Savepoint(name) => {
+                self.pending.savepoint(name)?;
+                self.done("SAVEPOINT");
+            }
+            Command::Release(name) => {
+                self.pending.release(&name)?;
+                self.done("RELEASE");
+            }
+            Command::RollbackTo(name) => {
+                self.pending.rollback_to(&name)?;
+                self.state = State::Open;
+                self.done("ROLLBACK");
+            }
+            Command::Set(name, value) => {
+                if let Some((name, value)) = self.settings.set(&name, value.as_deref())? {
+                    self.out.parameter(name, &value);
+                }
+                self.done("SET");
+            }
+            Command::SetTransaction => self.done("SET"),
+            Command::ResetAll => {
+                self.reset();
+                self.done("RESET");
+            }
+            Command::Show(name) => self.show(&name, announces)?,
+            Command::Discard(what) => self.discard(&what)?,
+            Command::Deallocate(name) => {
+                match name {
+                    Some(name) => drop(self.extended.statements.remove(&name)),
+                    None => self.extended.statements.clear(),
+                }
+                self.done("DEALLOCATE");
+            }
+            Command::Unlisten => self.done("UNLISTEN"),
+            Command::Declare { name, binary, hold, query } => {
+                return self.declare(portal, (name, binary, hold), query).await;
+            }
+            Command::Fetch { name, count, skips } => {
+                return self.fetch(&name, count, skips, announces).await;
+            }
+            Command::Close(name) => {
+                self.close(name.as_deref())?;
+                self.done("CLOSE CURSOR");
+            }
+            Command::Insert(insert) => return self.insert(insert, &portal.parameters).await,
+            Command::Copy(copy) => return self.copy(copy).await,
+            Command::Write(word) => {
+                let what = format!(
+                    "cannot execute {} in a read-only transaction: clients write with INSERT INTO \
+                     metrics … VALUES and COPY metrics FROM STDIN only",
+                    word.to_uppercase()
+                );
+                return Err(Report::error("25006", what).into());
+            }
+            Command::Read => return self.read(portal, rows_max, announces).await,
+        }
+        Ok(())
+    }
+
+    /// In a transaction that failed, only its end is executed.
+    pub(super) fn must_not_have_failed(&self, command: &Command) -> Result<(), Failure> {
+        let ends = matches!(
+            command,
+            Command::Commit | Command::Rollback | Command::RollbackTo(_) | Command::Empty
+        );
+        if self.state == State::Failed && !ends {
+            let what =
+                "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(Report::error("25P02", what).into());
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> Result<(), Failure> {
+        let has_failed = self.state == State::Failed;
+        self.state = State::Idle;
+        self.end_portals();
+        if has_failed {
+            self.pending.clear();
+            self.done("ROLLBACK");
+            return Ok(());
+        }
+        self.store_pending().await?;
+        self.done("COMMIT");
+        Ok(())
+    }
+
+    fn rollback(&mut self) {
+        self.state = State::Idle;
+        self.pending.clear();
+        self.end_portals();
+        self.done("ROLLBACK");
+    }
+
+    /// Drops the portals of a transaction that ends.
+    pub(super) fn end_portals(&mut self) {
+        self.extended.portals.retain(|_, portal| portal.holds);
+    }
+
+    fn reset(&mut self) {
+        for (name, value) in self.settings.reset() {
+            self.out.parameter(name, &value);
+        }
+    }
+
+    fn discard(&mut self, what: &str) -> Result<(), Failure> {
+        match what {
+            "all" if self.state != State::Idle => {
+                let what = "DISCARD ALL cannot run inside a transaction block";
+                return Err(Report::error("25001", what).into());
+            }
+            "all" => {
+                self.extended.statements.clear();
+                self.extended.portals.clear();
+                self.reset();
+                self.done("DISCARD ALL");
+            }
+            "plans" => self.done("DISCARD PLANS"),
+            "sequences" => self.done("DISCARD SEQUENCES"),
+            "temp" | "temporary" => self.done("DISCARD TEMP"),
+            _ => return Err(Report::error("42601", "syntax error in DISCARD").into()),
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, name: &str, announces: bool) -> Result<(), Failure> {
+        let columns = self.own_columns(&Command::Show(name.to_owned()))?;
+        if announces && let Some(columns) = columns {
+            self.out.0.extend(columns);
+        }
+        if name == "all" {
+            for (name, value) in self.settings.all() {
+                self.out.row(&[Some(&name), Some(&value), None]);
+            }
+        } else {
+            let value = self.settings.show(name)?.1.to_owned();
+            self.out.row(&[Some(&value)]);
+        }
+        self.done("SHOW");
+        Ok(())
+    }
+
+    /// Starts a statement of the engine.
+    pub(super) async fn start_rows(
+        &mut self,
+        text: &str,
+        parameters: Vec<Parameter>,
+        binary: Vec<bool>,
+        describes: bool,
+    ) -> Result<StatementRows, Failure> {
+        let statement = WireStatement {
+            parameters,
+            binary,
+            describes,
+            user: self.user.clone(),
+            session: self.open.id,
+            settings: self.settings.all(),
+        };
+        let interrupt = self.interrupt();
+        let zone = self.settings.zone().to_owned();
+        let (app, caller) = (&self.app, &self.caller);
+        start((app, caller), text, statement, &zone, interrupt).await
+    }
+
+    /// The rows of a portal, which begins with its first use.
+    pub(super) async fn open_rows<'a>(
+        &mut self,
+        portal: &'a mut Portal,
+    ) -> Result<&'a mut StatementRows, Failure> {
+        let rows = match portal.rows.take() {
+            Some(rows) => rows,
+            None => {
+                let (parameters, binary) = (portal.parameters.clone(), portal.binary.clone());
+                self.start_rows(&portal.text, parameters, binary, false).await?
+            }
+        };
+        Ok(portal.rows.insert(rows))
+    }
+
+    async fn read(
+        &mut self,
+        portal: &mut Portal,
+        rows_max: u32,
+        announces: bool,
+    ) -> Result<(), Failure> {
+        if portal.is_done {
+            self.done("SELECT 0");
+            return Ok(());
+        }
+        let rows = self.open_rows(portal).await?;
+        if announces {
+            let columns = rows.columns.clone();
+            self.out.0.extend(columns);
+        }
+        let max = if rows_max == 0 { u64::MAX } else { rows_max.into() };
+        let (count, has_ended) = self.send_rows(rows, max).await?;
+        portal.count = portal.count.saturating_add(count);
+        if !has_ended {
+            self.out.empty(SUSPENDED);
+            return Ok(());
+        }
+        (portal.is_done, portal.rows) = (true, None);
+        self.done(&format!("SELECT {}", portal.count));
+        Ok(())
+    }
+
+    /// Sends rows, and returns their number and whether there are no more.
+    pub(super) async fn send_rows(
+        &mut self,
+        rows: &mut StatementRows,
+        max: u64,
+    ) -> Result<(u64, bool), Failure> {
+        let mut interrupt = self.interrupt();
+        let mut count = 0;
+        loop {
+            let bounds = (max.saturating_sub(count), SENT_BYTES);
+            match rows.take(&mut self.out, bounds, &mut interrupt).await? {
+                Taken::All(more) => return Ok((count + more, true)),
+                Taken::Some(more) => return Ok((count + more, false)),
+                Taken::Full(more) => {
+                    count += more;
+                    self.flush().await?;
+                    if count >= max {
+                        return Ok((count, rows.is_done()));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The extended protocol: prepared statements, portals, and their limits.
+
+use crate::common::pg_counts::{PgLimit, PgStatement};
+use crate::lifecycle::pg::reports::{Failure, of_syntax};
+use crate::lifecycle::pg::session::Session;
+use crate::lifecycle::pg::statement_rows::StatementRows;
+use pg_wire::backend::{BOUND, CLOSED, Column, Messages, NO_COLUMNS, PARSED, Report};
+use pg_wire::command::{Command, command};
+use pg_wire::frontend::{Message, PARAMETERS_MAX, Target};
+use pg_wire::parameters;
+use pg_wire::scanner::statements;
+use sql::Parameter;
+use std::collections::HashMap;
+
+/// Most prepared statements of a session, and the bytes of their texts.
+const STATEMENTS_MAX: usize = 256;
+const STATEMENT_BYTES_MAX: usize = 1 << 20;
+/// Most portals and cursors of a session, and the bytes of their values.
+const PORTALS_MAX: usize = 64;
+const PORTAL_BYTES_MAX: usize = 2 << 20;
+
+/// A prepared statement.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    pub(super) text: String,
+    pub(super) command: Command,
+    /// Types of the parameters that the client gave; 0: unknown.
+    types: Vec<u32>,
+    /// Types of all parameters and the message of the columns, once they are known.
+    described: Option<(Vec<u32>, Option<Vec<u8>>)>,
+}
+
+/// A statement with its values.
+#[derive(Debug)]
+pub(super) struct Portal {
+    pub(super) text: String,
+    pub(super) command: Command,
+    pub(super) parameters: Vec<Parameter>,
+    /// Whether result columns are binary.
+    pub(super) binary: Vec<bool>,
+    pub(super) rows: Option<StatementRows>,
+    /// Rows that the client has fetched so far.
+    pub(super) count: u64,
+    /// Whether it has ended.
+    pub(super) is_done: bool,
+    /// Whether it is a cursor of DECLARE that outlives its transaction.
+    pub(super) holds: bool,
+}
+
+/// Prepared statements and portals of a session, by name.
+#[derive(Debug, Default)]
+pub(super) struct Extended {
+    pub(super) statements: HashMap<String, Prepared>,
+    pub(super) portals: HashMap<String, Portal>,
+    /// Whether messages are skipped until the next Sync, after an error.
+    pub(super) skips: bool,
+}
+
+impl Prepared {
+    /// Reads a statement.
+    pub(super) fn new(text: &str, types: Vec<u32>) -> Result<Self, Report> {
+        let command = command(text).map_err(|error| of_syntax(&error, text))?;
+        Ok(Self { text: text.to_owned(), command, types, described: None })
+    }
+}
+
+impl Portal {
+    /// A statement with these values.
+    pub(super) fn of(prepared: &Prepared, parameters: Vec<Parameter>, binary: Vec<bool>) -> Self {
+        Self {
+            text: prepared.text.clone(),
+            command: prepared.command.clone(),
+            parameters,
+            binary,
+            rows: None,
+            count: 0,
+            is_done: false,
+            holds: false,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let values = self.parameters.iter().map(|one| one.value.as_ref().map_or(8, String::len));
+        values.sum::<usize>().saturating_add(self.text.len())
+    }
+}
+
+impl Session {
+    pub(super) async fn extended_message(&mut self, message: Message) -> Result<(), Failure> {
+        match message {
+            Message::Parse { name, text, types } => self.parse(name, &text, types),
+            Message::Bind { portal, statement, values, results } => {
+                self.bind(portal, &statement, values, results)
+            }
+            Message::Describe(Target::Statement, name) => self.describe_statement(&name).await,
+            Message::Describe(Target::Portal, name) => self.describe_portal(&name).await,
+            Message::Execute(name, rows_max) => {
+                let mut portal =
+                    self.extended.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+                let done = self.execute(&mut portal, rows_max, false).await;
+                // A portal ends with its transaction, and with its error.
+                let has_ended = matches!(portal.command, Command::Commit | Command::Rollback);
+                if done.is_ok() && !has_ended {
+                    self.extended.portals.insert(name, portal);
+                }
+                done
+            }
+            Message::Close(target, name) => {
+                match target {
+                    Target::Statement => drop(self.extended.statements.remove(&name)),
+                    Target::Portal => drop(self.extended.portals.remove(&name)),
+                }
+                self.out.empty(CLOSED);
+                Ok(())
+            }
+            // The messages are sent after each message.
+            _ => Ok(()),
+        }
+    }
+
+    fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Failure> {
+        if types.len() > PARAMETERS_MAX {
+            let what = format!("a statement has at most {PARAMETERS_MAX} parameters");
+            return Err(Report::error("54023", what).into());
+        }
+        let parts = statements(text).map_err(|error| of_syntax(&error, text))?;
+        let part = match &*parts {
+            [] => "",
+            [(_, _)] => text,
+            _ => {
+                let what = "a prepared statement is one statement, without further ones after `;`";
+                return Err(Report::error("42601", what).into());
+            }
+        };
+        if !name.is_empty() && self.extended.statements.contains_key(&name) {
+            let what = format!("prepared statement \"{name}\" already exists");
+            return Err(Report::error("42P05", what).into());
+        }
+        let bytes = self.extended.statements.values().map(|one| one.text.len()).sum::<usize>();
+        let is_full = self.extended.statements.len() >= STATEMENTS_MAX
+            || bytes.saturating_add(text.len()) > STATEMENT_BYTES_MAX;
+        if !name.is_empty() && is_full {
+            self.app.pg.counts.limits.add(PgLimit::Statements, 1);
+            let what = format!(
+                "a session has at most {STATEMENTS_MAX} prepared statements, with 1 MiB of text; \
+                 close some first"
+            );
+            return Err(Report::error("54000", what).into());
+        }
+        let trimmed = part.trim_end().trim_end_matches(';');
+        self.extended.statements.insert(name, Prepared::new(trimmed, types)?);
+        self.out.empty(PARSED);
+        Ok(())
+    }
+
+    fn bind(
+        &mut self,
+        name: String,
+        statement: &str,
+        values: Vec<(bool, Option<Vec<u8>>)>,
+        results: Vec<bool>,
+    ) -> Result<(), Failure> {
+        let prepared =
+            self.extended.statements.get(statement).ok_or_else(|| no_statement(statement))?;
+        let types = match (&prepared.described, &prepared.command) {
+            (Some((types, _)), _) => types.clone(),
+            (None, Command::Insert(insert)) => insert.parameter_types(),
+            (None, _) => prepared.types.clone(),
+        };
+        let mut bound = Vec::with_capacity(values.len());
+        for ((binary, value), place) in values.into_iter().zip(0_usize..) {
+            let given = prepared.types.get(place).copied().filter(|kind| *kind != 0);
+            let oid = given.or(types.get(place).copied()).unwrap_or(0);
+            let text = value.map(|bytes| parameters::text(oid, binary, &bytes)).transpose();
+            let value = text.map_err(|error| {
+                Report::error("22P03", format!("parameter ${}: {error}", place + 1))
+            })?;
+            bound.push(Parameter { oid, value });
+        }
+        let portal = Portal::of(prepared, bound, results);
+        self.keep(name, portal)?;
+        self.out.empty(BOUND);
+        Ok(())
+    }
+
+    /// Keeps a portal, within the limits of a session.
+    pub(super) fn keep(&mut self, name: String, portal: Portal) -> Result<(), Failure> {
+        let portals = &mut self.extended.portals;
+        if !name.is_empty() && portals.contains_key(&name) {
+            let what = format!("cursor \"{name}\" already exists");
+            return Err(Report::error("42P03", what).into());
+        }
+        portals.remove(&name);
+        let bytes: usize = portals.values().map(Portal::bytes).sum();
+        if portals.len() >= PORTALS_MAX || bytes.saturating_add(portal.bytes()) > PORTAL_BYTES_MAX {
+            self.app.pg.counts.limits.add(PgLimit::Portals, 1);
+            let what = format!(
+                "a session has at most {PORTALS_MAX} portals and cursors, with 2 MiB of values; \
+                 close some first"
+            );
+            return Err(Report::error("54000", what).into());
+        }
+        portals.insert(name, portal);
+        Ok(())
+    }
+
+    async fn describe_statement(&mut self, name: &str) -> Result<(), Failure> {
+        let prepared = self.extended.statements.get(name).ok_or_else(|| no_statement(name))?;
+        let (types, columns) = match &prepared.described {
+            Some(described) => described.clone(),
+            None => {
+                let (prepared, types) = (prepared.clone(), prepared.types.clone());
+                let described = self.described(&prepared, types).await?;
+                if let Some(known) = self.extended.statements.get_mut(name) {
+                    known.described = Some(described.clone());
+                }
+                described
+            }
+        };
+        self.out.parameters(&types);
+        match columns {
+            Some(columns) => self.out.0.extend(columns),
+            None => self.out.empty(NO_COLUMNS),
+        }
+        Ok(())
+    }
+
+    /// Types of the parameters, and the message of the columns.
+    async fn described(
+        &mut self,
+        prepared: &Prepared,
+        types: Vec<u32>,
+    ) -> Result<(Vec<u32>, Option<Vec<u8>>), Failure> {
+        let text = match prepared.command {
+            Command::Read => Some(prepared.text.clone()),
+            Command::Declare { query, .. } => prepared.text.get(query..).map(str::to_owned),
+            _ => None,
+        };
+        let Some(text) = text else {
+            let types = match &prepared.command {
+                Command::Insert(insert) => insert.parameter_types(),
+                _ => types,
+            };
+            return Ok((types, self.own_columns(&prepared.command)?));
+        };
+        let parameters = types.iter().map(|oid| Parameter { oid: *oid, value: None }).collect();
+        let rows = self.start_rows(&text, parameters, Vec::new(), true).await?;
+        let columns = matches!(prepared.command, Command::Read).then(|| rows.columns.clone());
+        Ok((rows.parameters.clone(), columns))
+    }
+
+    async fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
+        let mut portal = self.extended.portals.remove(name).ok_or_else(|| no_portal(name))?;
+        self.describe(&mut portal).await?;
+        self.extended.portals.insert(name.to_owned(), portal);
+        Ok(())
+    }
+
+    async fn describe(&mut self, portal: &mut Portal) -> Result<(), Failure> {
+        if matches!(portal.command, Command::Read) {
+            self.must_not_have_failed(&portal.command)?;
+            let rows = self.open_rows(portal).await?;
+            let columns = rows.columns.clone();
+            self.out.0.extend(columns);
+            return Ok(());
+        }
+        match self.own_columns(&portal.command)? {
+            Some(columns) => self.out.0.extend(columns),
+            None => self.out.empty(NO_COLUMNS),
+        }
+        Ok(())
+    }
+
+    /// The message of the columns of a statement that needs no engine, if it has columns.
+    pub(super) fn own_columns(&self, command: &Command) -> Result<Option<Vec<u8>>, Failure> {
+        let columns = match command {
+            Command::Show(name) if name == "all" => ["name", "setting", "description"].to_vec(),
+            Command::Show(name) => vec![self.settings.show(name)?.0],
+            Command::Fetch { name, skips: false, .. } => {
+                let portal = self.extended.portals.get(name).ok_or_else(|| no_portal(name))?;
+                return Ok(portal.rows.as_ref().map(|rows| rows.columns.clone()));
+            }
+            _ => return Ok(None),
+        };
+        let mut messages = Messages::default();
+        messages.columns(&columns.into_iter().map(Column::text).collect::<Vec<_>>());
+        Ok(Some(messages.0))
+    }
+
+    /// Counts a statement that ended with its result.
+    pub(super) fn done(&mut self, tag: &str) {
+        self.app.pg.counts.statements.add(PgStatement::Done, 1);
+        self.out.complete(tag);
+    }
+}
+
+fn no_statement(name: &str) -> Report {
+    Report::error("26000", format!("prepared statement \"{name}\" does not exist"))
+}
+
+pub(super) fn no_portal(name: &str) -> Report {
+    Report::error("34000", format!("cursor \"{name}\" does not exist"))
+}

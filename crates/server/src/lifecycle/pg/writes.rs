@@ -1,0 +1,337 @@
+//! INSERT and COPY: rows are checked as those of `insert_metrics` are, and stored in one batch for each transaction.
+
+use crate::api::batch_routes::stopping;
+use crate::api::push_routes::{limit, push_error, row_reader, store_once};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::common::http_error::HttpError;
+use crate::common::pg_counts::PgLimit;
+use crate::http::body::{BudgetShare, Sender};
+use crate::ingest::inserter::PushSender;
+use crate::ingest::push_batch::PushBatch;
+use crate::lifecycle::pg::input::Input;
+use crate::lifecycle::pg::reports::Failure;
+use crate::lifecycle::pg::session::Session;
+use pg_wire::backend::{COPY_DONE, Messages, Report, State};
+use pg_wire::copy::{Format, Options, Row, rows};
+use pg_wire::frontend::{Message, Reader};
+use pg_wire::insert::{Copy, Direction, Insert};
+use sql::Parameter;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Most savepoints of a transaction.
+const SAVEPOINTS_MAX: usize = 64;
+/// Memory of received rows is reserved in steps of this many bytes.
+const STEP_BYTES: usize = 1 << 20;
+
+/// Rows that a transaction has inserted, until its end.
+#[derive(Debug, Default)]
+pub(super) struct PendingRows {
+    rows: Vec<Row>,
+    bytes: usize,
+    /// Names of savepoints, with the number and bytes of the rows before.
+    savepoints: Vec<(String, usize, usize)>,
+}
+
+fn bytes_of(row: &Row) -> usize {
+    size_of::<Row>() + row.iter().flatten().map(String::len).sum::<usize>()
+}
+
+impl PendingRows {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn savepoint(&mut self, name: String) -> Result<(), Report> {
+        if self.savepoints.len() >= SAVEPOINTS_MAX {
+            let what = format!("a transaction has at most {SAVEPOINTS_MAX} savepoints");
+            return Err(Report::error("54000", what));
+        }
+        self.savepoints.push((name, self.rows.len(), self.bytes));
+        Ok(())
+    }
+
+    fn place(&self, name: &str) -> Result<usize, Report> {
+        let place = self.savepoints.iter().rposition(|(known, ..)| known == name);
+        place.ok_or_else(|| Report::error("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+
+    pub(super) fn release(&mut self, name: &str) -> Result<(), Report> {
+        let place = self.place(name)?;
+        self.savepoints.truncate(place);
+        Ok(())
+    }
+
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<(), Report> {
+        let place = self.place(name)?;
+        if let Some((_, rows, bytes)) = self.savepoints.get(place) {
+            self.rows.truncate(*rows);
+            self.bytes = *bytes;
+        }
+        self.savepoints.truncate(place + 1);
+        Ok(())
+    }
+}
+
+impl Session {
+    pub(super) async fn insert(
+        &mut self,
+        insert: Insert,
+        parameters: &[Parameter],
+    ) -> Result<(), Failure> {
+        // Before anything else: whether the caller may write.
+        PushSender::of_program(&self.caller)?;
+        let values: Vec<_> = parameters.iter().map(|one| one.value.clone()).collect();
+        let rows = insert
+            .rows(&values)
+            .map_err(|number| Report::error("42P02", format!("there is no parameter ${number}")))?;
+        let count = rows.len();
+        self.write(rows).await?;
+        self.done(&format!("INSERT 0 {count}"));
+        Ok(())
+    }
+
+    pub(super) async fn copy(&mut self, copy: Copy) -> Result<(), Failure> {
+        match copy.direction {
+            Direction::In(columns) => {
+                PushSender::of_program(&self.caller)?;
+                let is_binary = copy.options.format == Format::Binary;
+                self.out.copy(b'G', is_binary, columns.len());
+                self.flush().await?;
+                let (bytes, _shares) = self.copied().await?;
+                let rows_max = self.rows_max();
+                let read = rows(&bytes, &copy.options, &columns, rows_max);
+                let read = read.map_err(|error| Report::error("22P04", error.to_string()))?;
+                let count = read.len();
+                self.write(read).await?;
+                self.done(&format!("COPY {count}"));
+                Ok(())
+            }
+            Direction::Out(query) => self.copy_out(&query, &copy.options).await,
+        }
+    }
+
+    fn rows_max(&self) -> usize {
+        usize::try_from(self.app.push.settings.rows_per_request_max).unwrap_or(usize::MAX)
+    }
+
+    /// Receives the rows of a COPY.
+    async fn copied(&mut self) -> Result<(Vec<u8>, Vec<BudgetShare>), Failure> {
+        let (max, sender) = (self.app.limits.push_body_bytes_max, Sender::of(&self.caller));
+        let (mut bytes, mut shares, mut failed): (Vec<u8>, Vec<BudgetShare>, Option<Report>) =
+            (Vec::new(), Vec::new(), None);
+        loop {
+            match self.input.recv().await.unwrap_or(Input::Gone) {
+                Input::Message(Message::CopyData(piece), _) if failed.is_none() => {
+                    let length = bytes.len().saturating_add(piece.len());
+                    while failed.is_none() && length > shares.len().saturating_mul(STEP_BYTES) {
+                        match self.app.bodies.batches.share(&sender, STEP_BYTES, max) {
+                            _ if length > max => failed = Some(self.too_many_bytes()),
+                            Ok(share) => shares.push(share),
+                            Err(_) => {
+                                self.app.pg.counts.limits.add(PgLimit::Memory, 1);
+                                let what = "too many requests are under way; retry in a moment";
+                                failed = Some(Report::error("53200", what));
+                            }
+                        }
+                    }
+                    match failed {
+                        None => bytes.extend(piece),
+                        Some(_) => bytes = Vec::new(),
+                    }
+                }
+                Input::Message(Message::CopyDone, _) => {
+                    return failed.map_or(Ok((bytes, shares)), |report| Err(report.into()));
+                }
+                Input::Message(Message::CopyFail(why), _) => {
+                    let why: String = why.chars().take(200).collect();
+                    let what = format!("COPY from stdin failed: {why}");
+                    return Err(Report::error("57014", what).into());
+                }
+                // Some clients send these before they know of COPY.
+                Input::Message(Message::CopyData(_) | Message::Flush | Message::Sync, _) => {}
+                Input::Message(..) => {
+                    let what = "another message than COPY data".to_owned();
+                    return Err(self.broken(&Input::Malformed(what)));
+                }
+                other => return Err(self.broken(&other)),
+            }
+        }
+    }
+
+    fn too_many_bytes(&self) -> Report {
+        self.app.pg.counts.limits.add(PgLimit::Rows, 1);
+        let max = self.app.limits.push_body_bytes_max;
+        let what =
+            format!("the rows of a transaction have at most {max} bytes; write fewer at once");
+        Report::error("54000", what)
+    }
+
+    /// Stores rows at once, or at the end of the transaction.
+    async fn write(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+        let bytes: usize = rows.iter().map(bytes_of).sum();
+        let all = self.pending.bytes.saturating_add(bytes);
+        let (count, rows_max) = (self.pending.rows.len() + rows.len(), self.rows_max());
+        // The texts of a row take several times the bytes that the client sends.
+        if all > self.app.limits.push_body_bytes_max.saturating_mul(4) {
+            return Err(self.too_many_bytes().into());
+        }
+        if count > rows_max {
+            self.app.pg.counts.limits.add(PgLimit::Rows, 1);
+            let what = format!(
+                "the transaction writes more than {rows_max} rows, `push.rows_per_request_max` of \
+                 the server; write fewer at once"
+            );
+            return Err(Report::error("54000", what).into());
+        }
+        self.pending.rows.extend(rows);
+        self.pending.bytes = all;
+        if self.state == State::Open { Ok(()) } else { self.store_pending().await }
+    }
+
+    /// Stores the rows of the transaction.
+    pub(super) async fn store_pending(&mut self) -> Result<(), Failure> {
+        let rows = std::mem::take(&mut self.pending).rows;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (app, caller) = (Arc::clone(&self.app), self.caller.clone());
+        // A client that disconnects does not stop it: a number that is taken, but not stored, would be a gap.
+        let stored = tokio::spawn(async move { store_rows(&app, &caller, rows).await });
+        stored.await.map_err(|error| HttpError::fault(&error))??;
+        Ok(())
+    }
+
+    async fn copy_out(&mut self, query: &str, options: &Options) -> Result<(), Failure> {
+        let is_binary = options.format == Format::Binary;
+        let mut rows = self.start_rows(query, Vec::new(), vec![is_binary], false).await?;
+        let columns = column_names(&rows.columns);
+        self.out.copy(b'H', is_binary, columns.len());
+        if is_binary {
+            self.out.put(b'd', |to| to.extend(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0"));
+        }
+        if options.header && !is_binary {
+            let names: Vec<_> = columns.iter().map(|name| Some(name.as_bytes().to_vec())).collect();
+            self.out.put(b'd', |to| line(&names, options, to));
+        }
+        let (mut interrupt, mut count) = (self.interrupt(), 0_u64);
+        loop {
+            use crate::lifecycle::pg::statement_rows::Taken;
+            let mut taken = Messages::default();
+            let bounds = (u64::MAX, super::session::SENT_BYTES);
+            let result = rows.take(&mut taken, bounds, &mut interrupt).await?;
+            let mut rest = &taken.0[..];
+            while let Some(length) = pg_wire::backend::first_message(rest) {
+                let (row, after) = rest.split_at(length);
+                rest = after;
+                self.out.put(b'd', |to| match is_binary {
+                    true => to.extend_from_slice(row.get(5..).unwrap_or_default()),
+                    false => line(&fields(row), options, to),
+                });
+                count += 1;
+            }
+            self.flush().await?;
+            if let Taken::All(_) = result {
+                break;
+            }
+        }
+        if is_binary {
+            self.out.put(b'd', |to| to.extend([0xff, 0xff]));
+        }
+        self.out.empty(COPY_DONE);
+        self.done(&format!("COPY {count}"));
+        Ok(())
+    }
+}
+
+/// Stores a program's rows, and returns their number.
+async fn store_rows(app: &Arc<App>, caller: &Caller, rows: Vec<Row>) -> Result<usize, HttpError> {
+    if !app.ready() {
+        return Err(stopping());
+    }
+    let (sender, now) = (PushSender::of_program(caller)?, app.now());
+    let reader = row_reader(app, &sender, (now, false));
+    let keyed = |[at, device, metric, value, labels]: Row| [device, metric, at, value, labels];
+    let rows = app.decoding.turn(None, move || reader.texts(rows.into_iter().map(keyed).collect()));
+    let rows = rows.await.ok_or_else(|| HttpError::fault(&"reading rows ended early"))??;
+    let (origin, inserter) = (sender.origin.clone(), sender.inserter.clone());
+    let batch = PushBatch::new(origin, rows, &HashMap::new(), inserter);
+    let batch = Arc::new(batch.map_err(|error| push_error(&error))?);
+    limit(app, &sender, &batch, false)?;
+    store_once(app, &sender, &batch, now).await.map(|()| batch.len())
+}
+
+/// The fields of a row's message.
+fn fields(row: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let mut take = Reader(row.get(7..).unwrap_or_default());
+    let mut fields = Vec::new();
+    while let Ok(value) = take.value() {
+        fields.push(value);
+    }
+    fields
+}
+
+/// The names in the message of columns.
+fn column_names(message: &[u8]) -> Vec<String> {
+    let mut rest = message.get(7..).unwrap_or_default();
+    let mut names = Vec::new();
+    while let Some(end) = rest.iter().position(|byte| *byte == 0) {
+        names.push(String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned());
+        rest = rest.get(end + 19..).unwrap_or_default();
+    }
+    names
+}
+
+/// Appends a line of COPY.
+fn line(fields: &[Option<Vec<u8>>], options: &Options, to: &mut Vec<u8>) {
+    let mut text = String::new();
+    for (place, field) in fields.iter().enumerate() {
+        if place > 0 {
+            text.push(options.delimiter);
+        }
+        match field {
+            None => text.push_str(&options.null),
+            Some(field) => {
+                let field = String::from_utf8_lossy(field);
+                match options.format {
+                    Format::Csv => csv_field(&field, options, &mut text),
+                    _ => text_field(&field, options.delimiter, &mut text),
+                }
+            }
+        }
+    }
+    text.push('\n');
+    to.extend(text.into_bytes());
+}
+
+fn text_field(field: &str, delimiter: char, to: &mut String) {
+    for c in field.chars() {
+        match c {
+            '\\' => to.push_str("\\\\"),
+            '\n' => to.push_str("\\n"),
+            '\r' => to.push_str("\\r"),
+            '\t' => to.push_str("\\t"),
+            c if c == delimiter => to.extend(['\\', c]),
+            c => to.push(c),
+        }
+    }
+}
+
+fn csv_field(field: &str, options: &Options, to: &mut String) {
+    let Options { delimiter, quote, escape, ref null, .. } = *options;
+    let is_plain = field != null
+        && field != "\\."
+        && !field.contains(|c| c == delimiter || c == quote || matches!(c, '\n' | '\r'));
+    if is_plain {
+        return to.push_str(field);
+    }
+    to.push(quote);
+    for c in field.chars() {
+        if c == quote || c == escape {
+            to.push(escape);
+        }
+        to.push(c);
+    }
+    to.push(quote);
+}
