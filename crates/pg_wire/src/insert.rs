@@ -92,7 +92,7 @@ pub(crate) struct Parser<'a> {
 impl<'a> Parser<'a> {
     pub(crate) fn new(text: &'a str) -> Result<Self, SyntaxError> {
         let mut scanner = Scanner::new(text);
-        let next = scanner.next()?;
+        let next = scanner.token()?;
         Ok(Self { scanner, next, end: text.len() })
     }
 
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(crate) fn take(&mut self) -> Result<Option<Token>, SyntaxError> {
-        let next = self.scanner.next()?;
+        let next = self.scanner.token()?;
         Ok(std::mem::replace(&mut self.next, next).map(|(_, token)| token))
     }
 

@@ -73,7 +73,7 @@ impl<'a> Scanner<'a> {
     ///
     /// # Errors
     /// A literal, a quoted name or a comment has no end.
-    pub fn next(&mut self) -> Result<Option<(usize, Token)>, SyntaxError> {
+    pub fn token(&mut self) -> Result<Option<(usize, Token)>, SyntaxError> {
         self.skip_blanks()?;
         let (start, rest) = (self.at, self.rest());
         let mut characters = rest.chars();
@@ -272,7 +272,7 @@ pub fn statements(text: &str) -> Result<Vec<(usize, &str)>, SyntaxError> {
     let mut scanner = Scanner::new(text);
     let (mut found, mut first) = (Vec::new(), None);
     let mut end = 0;
-    while let Some((at, token)) = scanner.next()? {
+    while let Some((at, token)) = scanner.token()? {
         if token == Token::Sign(';') {
             if let Some(start) = first.take() {
                 found.push((start, text.get(start..end).unwrap_or_default()));
@@ -311,7 +311,7 @@ mod tests {
         let mut scanner =
             Scanner::new("Ab \"C\"\"d\" 'it''s' E'a\\n\\x41\\u00e9' 1.5e-3 .5 $12 $ ::");
         let mut tokens = Vec::new();
-        while let Some((_, token)) = scanner.next().unwrap() {
+        while let Some((_, token)) = scanner.token().unwrap() {
             tokens.push(token);
         }
         let text = |text: &str| Token::Text(text.to_owned());

@@ -169,7 +169,7 @@ impl Session {
 
     /// Starts a statement of the engine.
     pub(super) async fn start_rows(
-        &mut self,
+        &self,
         text: &str,
         parameters: Vec<Parameter>,
         binary: Vec<bool>,
@@ -191,7 +191,7 @@ impl Session {
 
     /// The rows of a portal, which begins with its first use.
     pub(super) async fn open_rows<'a>(
-        &mut self,
+        &self,
         portal: &'a mut Portal,
     ) -> Result<&'a mut StatementRows, Failure> {
         let rows = match portal.rows.take() {

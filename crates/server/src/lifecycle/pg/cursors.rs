@@ -2,7 +2,8 @@
 
 use crate::lifecycle::pg::extended::{Portal, no_portal};
 use crate::lifecycle::pg::reports::Failure;
-use crate::lifecycle::pg::session::Session;
+use crate::lifecycle::pg::session::{SENT_BYTES, Session};
+use crate::lifecycle::pg::statement_rows::{StatementRows, Taken};
 use pg_wire::backend::{Messages, Report, State};
 use pg_wire::command::{Command, Count};
 
@@ -78,16 +79,11 @@ impl Session {
         self.send_rows(rows, max).await.map(|(count, _)| count)
     }
 
-    async fn skip_rows(
-        &mut self,
-        rows: &mut crate::lifecycle::pg::statement_rows::StatementRows,
-        max: u64,
-    ) -> Result<u64, Failure> {
-        use crate::lifecycle::pg::statement_rows::Taken;
+    async fn skip_rows(&self, rows: &mut StatementRows, max: u64) -> Result<u64, Failure> {
         let (mut interrupt, mut skipped, mut count) = (self.interrupt(), Messages::default(), 0);
         loop {
             skipped.0.clear();
-            let bounds = (max.saturating_sub(count), super::session::SENT_BYTES);
+            let bounds = (max.saturating_sub(count), SENT_BYTES);
             match rows.take(&mut skipped, bounds, &mut interrupt).await? {
                 Taken::Full(more) => count += more,
                 Taken::All(more) | Taken::Some(more) => return Ok(count + more),

@@ -227,7 +227,7 @@ impl Session {
 
     /// Types of the parameters, and the message of the columns.
     async fn described(
-        &mut self,
+        &self,
         prepared: &Prepared,
         types: Vec<u32>,
     ) -> Result<(Vec<u32>, Option<Vec<u8>>), Failure> {

@@ -211,7 +211,7 @@ async fn by_unix(stream: UnixStream, serving: PgServing) {
 /// Serves a connection if its peer has one more.
 async fn limited<S>(stream: S, peer: Peer, greeted: Greeted, serving: PgServing)
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + Sync + 'static,
 {
     let Some(_place) = serving.app.pg.seats.take_of(peer) else {
         serving.app.pg.counts.arrivals.add(Arrival::FullForPeer, 1);

@@ -84,7 +84,7 @@ pub(super) fn of_sql(error: &SqlError, text: &str) -> Report {
 fn byte_of_name(text: &str, name: &str) -> Option<usize> {
     let last = name.rsplit('.').next()?;
     let mut scanner = Scanner::new(text);
-    while let Ok(Some((at, token))) = scanner.next() {
+    while let Ok(Some((at, token))) = scanner.token() {
         if matches!(&token, Token::Word(word) | Token::Quoted(word) if word == last) {
             return Some(at);
         }

@@ -30,8 +30,8 @@ const ANONYMOUS: &str = "anonymous";
 const WHAT: &str = "SQL by PostgreSQL's protocol";
 
 /// A connection with TLS or without.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for S {}
 
 /// What is known of a connection before its first message.
 #[derive(Debug)]

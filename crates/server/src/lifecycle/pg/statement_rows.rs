@@ -87,7 +87,7 @@ pub(super) async fn start(
         Err(_) if statement.describes => QueryContext::new(Reader::Nodes, app.now()),
         context => context?,
     };
-    let memory = app.unsent_answers.take_several(context.user_key.clone(), AHEAD_BYTES);
+    let memory = app.unsent_answers.take_several(Arc::clone(&context.user_key), AHEAD_BYTES);
     let memory = memory.ok_or_else(|| {
         Report::error(
             "53200",
@@ -95,7 +95,7 @@ pub(super) async fn start(
         )
     })?;
     let mut query = RunningQuery::new(app, "pg", caller, text);
-    let time_max = statement.describes;
+    let describes = statement.describes;
     let answer = tokio::select! {
         answer = app.sql.wire_query(text, statement, Some(zone), context) => answer,
         why = interrupt.wait() => return Err(why),
@@ -117,7 +117,7 @@ pub(super) async fn start(
     };
     let taken = query.taken.clone();
     let (to, pieces) = mpsc::channel(PIECES_AHEAD);
-    let within = if time_max { app.limits.body_time } else { app.query_time_max };
+    let within = if describes { app.limits.body_time } else { app.query_time_max };
     let task = tokio::spawn(read_ahead(rows, to, Instant::now() + within, move |count| {
         taken.count_rows(count);
     }));
@@ -135,7 +135,7 @@ pub(super) async fn start(
     })
 }
 
-/// Reads pieces until the statement ends, or until nobody has fetched one within the time limit.
+/// Reads pieces until the statement ends, or until the client has fetched none within the time limit.
 async fn read_ahead(
     mut rows: SqlRows,
     to: mpsc::Sender<Result<Vec<u8>, SqlError>>,

@@ -11,7 +11,8 @@ use crate::ingest::inserter::PushSender;
 use crate::ingest::push_batch::PushBatch;
 use crate::lifecycle::pg::input::Input;
 use crate::lifecycle::pg::reports::Failure;
-use crate::lifecycle::pg::session::Session;
+use crate::lifecycle::pg::session::{SENT_BYTES, Session};
+use crate::lifecycle::pg::statement_rows::Taken;
 use pg_wire::backend::{COPY_DONE, Messages, Report, State};
 use pg_wire::copy::{Format, Options, Row, rows};
 use pg_wire::frontend::{Message, Reader};
@@ -217,9 +218,8 @@ impl Session {
         }
         let (mut interrupt, mut count) = (self.interrupt(), 0_u64);
         loop {
-            use crate::lifecycle::pg::statement_rows::Taken;
             let mut taken = Messages::default();
-            let bounds = (u64::MAX, super::session::SENT_BYTES);
+            let bounds = (u64::MAX, SENT_BYTES);
             let result = rows.take(&mut taken, bounds, &mut interrupt).await?;
             let mut rest = &taken.0[..];
             while let Some(length) = pg_wire::backend::first_message(rest) {
@@ -320,9 +320,8 @@ fn text_field(field: &str, delimiter: char, to: &mut String) {
 
 fn csv_field(field: &str, options: &Options, to: &mut String) {
     let Options { delimiter, quote, escape, ref null, .. } = *options;
-    let is_plain = field != null
-        && field != "\\."
-        && !field.contains(|c| c == delimiter || c == quote || matches!(c, '\n' | '\r'));
+    let is_plain =
+        field != null && field != "\\." && !field.contains([delimiter, quote, '\n', '\r']);
     if is_plain {
         return to.push_str(field);
     }
