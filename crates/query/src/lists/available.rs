@@ -219,13 +219,14 @@ impl Arrivals {
         }
     }
 
-    /// Whether the next sample is at most a minute overdue at an instant. The period is the median of the distances.
+    /// Whether the next sample is at most a minute overdue at an instant. The period, the median of the distances, is
+    /// beyond a minute.
     fn arrive(&self, at: Timestamp) -> bool {
         let mut distances: Vec<i64> = self.distances.iter().copied().collect();
         distances.sort_unstable();
         let period = distances.get(distances.len().saturating_sub(1) / 2);
         let (Some(last), Some(period)) = (self.last, period) else { return false };
-        *period <= PERIOD_MAX
+        (AVAILABLE_WITHIN + 1..=PERIOD_MAX).contains(period)
             && at.0.saturating_sub(last) <= period.saturating_add(AVAILABLE_WITHIN)
     }
 }
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(until(&[0, 86_400]), Some(86_470));
         assert_eq!(until(&[0, 86_500]), Some(0), "the period is too long");
         // A pause is no period, and a late sample changes none.
-        assert_eq!(until(&[0, 5, 10, 20_000]), Some(70));
+        assert_eq!(until(&[0, 5, 10, 20_000]), Some(0));
         assert_eq!(until(&[0, 600, 1200, 2500, 3100]), Some(670));
         let mut rolled = Arrivals::default();
         rolled.take(0, 3000 * second, 6);
