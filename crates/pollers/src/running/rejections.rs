@@ -74,10 +74,9 @@ impl Rejections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Cause;
 
     fn failure() -> Failure {
-        Failure { cause: Cause::PermissionLost, what: "wrong password".into(), is_account: true }
+        Failure::rejected_user("wrong password")
     }
 
     #[test]

@@ -221,7 +221,8 @@ impl TargetLoop {
             .iter()
             .zip(&scheduled)
             .map(|(one, (place, period))| {
-                (&**one, place.filter(was_polled).filter(|_| period.is_some()))
+                let is_polled = period.is_some();
+                (&**one, place.filter(was_polled).filter(|_| is_polled), is_polled)
             })
             .collect();
         let is_start = std::mem::take(&mut self.is_start);
@@ -288,7 +289,7 @@ impl TargetLoop {
     async fn exchange(&mut self) {
         // The semaphore is never closed.
         let _of_host = Arc::clone(&self.host).acquire_owned().await.ok();
-        let _of_all = self.shared.exchanges.begin(self.schedule.is_unanswered()).await;
+        let _of_all = self.shared.exchanges.begin(self.schedule.is_unanswered(wall())).await;
         let taken = self.schedule.take(wall());
         let places: Vec<usize> = taken.places.iter().map(|(place, _)| *place).collect();
         let due: Vec<&Description> =
@@ -314,7 +315,9 @@ impl TargetLoop {
         }
         let took = begun.elapsed().as_secs_f64();
         let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
-        let has_answered = failed.len() < due.len();
+        let has_replied = failed.len() < due.len() || exchange.failures.iter().any(is_reply);
+        let tried: Vec<(usize, bool)> =
+            places.iter().enumerate().map(|(nth, place)| (*place, failed.contains(&nth))).collect();
         let file = (self.shared.texts_folder.as_deref(), &*self.target);
         let moved = self.texts.apply(&mut exchange.readings, exchange.at, file).await;
         self.metrics.share_texts(moved);
@@ -343,7 +346,7 @@ impl TargetLoop {
         self.miss(missing);
         self.set_complete(true);
         self.polled.store(exchange.at.0, Ordering::Relaxed);
-        self.schedule.answered(has_answered, wall());
+        self.schedule.answered(tried.into_iter(), has_replied, wall());
         let problems = problems(&due, &exchange);
         self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);
     }
@@ -391,6 +394,11 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
         Promotion::Metrics(_) if !is_optional => Some(period),
         Promotion::Whole | Promotion::Metrics(_) => Some(period_promoted.unwrap_or(period)),
     }
+}
+
+/// Whether the target replied that it has no value now. One that rejects requests is polled less often, too.
+fn is_reply((_, failure): &(usize, Failure)) -> bool {
+    !failure.is_silence && failure.cause != Cause::PermissionLost
 }
 
 /// Which descriptions returned values, and which failed because the target rejected the user or the password.

@@ -70,7 +70,7 @@ type Wanted<'a> = ((&'a str, &'a TlsVerification), Vec<usize>);
 impl Documents {
     pub(super) fn new(target: &Arc<Target>, host: Arc<Semaphore>) -> Self {
         let (clients, sessions) = (Vec::new(), Vec::new());
-        Self { clients, target: Arc::clone(target), host, sessions, paths: Turns::new() }
+        Self { clients, target: Arc::clone(target), host, sessions, paths: Turns::default() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -106,6 +106,7 @@ impl Documents {
             };
             let Some(((path, _), places)) = documents.get(nth) else { continue };
             let Ok((client, fetched)) = answer else {
+                self.paths.failed(*path);
                 exchange.fail_all(places, &still_silent());
                 continue;
             };

@@ -72,7 +72,7 @@ impl From<Failure> for ScrapeError {
 impl Exporter {
     pub(super) fn new(target: &Arc<Target>) -> Self {
         let (client, has_user) = (Client::new(target), target.user.is_some());
-        Self { client, has_user, paths: Turns::new() }
+        Self { client, has_user, paths: Turns::default() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
@@ -107,11 +107,13 @@ impl Exporter {
             // The exchange may end here, by its timeout.
             let until = exchange.deadline(self.paths.begin(path.to_owned()));
             let Ok(scraped) = timeout_at(until, self.scrape(&requests, exchange.at)).await else {
+                self.paths.failed(path);
                 exchange.fail_all(&places, &still_silent());
                 continue;
             };
-            if !matches!(scraped, Err(ScrapeError::User(_))) {
-                self.paths.answered(path);
+            match &scraped {
+                Err(ScrapeError::User(_)) => self.paths.failed(path),
+                _ => self.paths.answered(path),
             }
             match scraped {
                 Ok(scrape) => {
