@@ -303,9 +303,12 @@ impl TargetLoop {
         let next_us = self.schedule.next_tick().since(wall());
         exchange.next_tick = Duration::from_micros(u64::try_from(next_us).unwrap_or(0));
         if let Some(rejection) = self.rejections.holding(wall()) {
-            let is_held = |nth: &usize| {
-                places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))
+            // The paths of a service may have permissions of their own; a BMC has one session.
+            let has_paths = self.target.protocol != Protocol::Ipmi;
+            let may_try = |place: usize| {
+                self.rejections.is_accepted(place) || has_paths && self.rejections.may_try(place)
             };
+            let is_held = |nth: &usize| places.get(*nth).is_some_and(|place| !may_try(*place));
             exchange.fail_untried((0..due.len()).filter(is_held), rejection);
         }
         if !exchange.is_untried {
