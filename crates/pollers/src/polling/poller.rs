@@ -184,8 +184,15 @@ impl<K: Ord> Turns<K> {
 /// What an exchange returned so far.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// The instant of its samples.
+    /// The instant of its samples: the start of the period, or its own if it is late.
     pub(crate) at: Timestamp,
+    /// Time from this instant to its begin.
+    pub(crate) after_start: Duration,
+    begun: Instant,
+    /// Of each description: the longest time from the start to its request, with which the sample has the instant of the start.
+    pub(crate) on_time: Vec<Duration>,
+    /// The instant of the sample of each description.
+    instants: Vec<Timestamp>,
     /// How late it is.
     pub(crate) late: Duration,
     /// Time to the next tick of the target.
@@ -214,6 +221,10 @@ impl Exchange {
     pub(crate) fn new(at: Timestamp, descriptions: usize) -> Self {
         Self {
             at,
+            after_start: Duration::ZERO,
+            begun: Instant::now(),
+            on_time: vec![NEVER; descriptions],
+            instants: vec![at; descriptions],
             late: Duration::ZERO,
             next_tick: NEVER,
             retry_until: Instant::now() + NEVER,
@@ -244,10 +255,33 @@ impl Exchange {
         latest != Attempt::Answered && Instant::now() >= self.retry_until
     }
 
+    /// Notes that the request for the descriptions at these places leaves now.
+    pub(crate) fn send(&mut self, places: impl IntoIterator<Item = usize>) {
+        let passed = self.after_start + self.begun.elapsed();
+        let now = self.at.plus(i64::try_from(passed.as_micros()).unwrap_or(i64::MAX));
+        for place in places {
+            let on_time = self.on_time.get(place).copied().unwrap_or_default();
+            if let Some(instant) = self.instants.get_mut(place) {
+                *instant = if passed <= on_time { self.at } else { now };
+            }
+        }
+    }
+
+    /// The instant of the sample of the description at a place.
+    pub(crate) fn instant(&self, place: usize) -> Timestamp {
+        self.instants.get(place).copied().unwrap_or(self.at)
+    }
+
+    /// The latest instant of a sample.
+    pub(crate) fn last_instant(&self) -> Timestamp {
+        self.instants.iter().copied().max().unwrap_or(self.at)
+    }
+
     /// Adds the value of the description at `place` of those due.
     pub(crate) fn value(&mut self, place: usize, due: &[&Description], labels: Labels, value: f64) {
         if let Some(description) = due.get(place) {
-            self.readings.push(Reading::of(description, labels, self.at, value));
+            let at = self.instant(place);
+            self.readings.push(Reading::of(description, labels, at, value));
             self.settle(place);
         }
     }
@@ -264,7 +298,7 @@ impl Exchange {
         let Some(description) = due.get(place) else { return };
         let samples = [(0, beyond), (1, f64::NAN), (2, value)];
         for (micros, value) in samples {
-            let at = self.at.plus(micros);
+            let at = self.instant(place).plus(micros);
             self.readings.push(Reading::of(description, labels.clone(), at, value));
         }
         self.settle(place);

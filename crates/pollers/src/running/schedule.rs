@@ -22,6 +22,8 @@ pub(super) struct Schedule {
     offset_us: i64,
     /// `None` for a description that is not polled now.
     ticks: Vec<Option<Ticks>>,
+    /// The latest instant of a sample: those of later exchanges follow it.
+    sampled: Timestamp,
     /// Exchanges in a row to which the target did not reply.
     failed: u32,
     /// Instant of the latest reply.
@@ -61,6 +63,7 @@ impl Schedule {
             chance,
             offset_us: 0,
             ticks: Vec::new(),
+            sampled: never,
             failed: 0,
             replied: never,
             not_before: never,
@@ -73,7 +76,7 @@ impl Schedule {
         let micros =
             |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
-        let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
+        let spread_us = on_time_us(polled.min().unwrap_or(Timestamp::SECOND));
         let slots = (spread_us - (spread_us / 2).min(LATE_MAX_US)).unsigned_abs().max(1);
         self.offset_us = i64::try_from(self.chance % slots).unwrap_or(0);
         let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
@@ -137,9 +140,9 @@ impl Schedule {
         }
         let Some(start) = starts.iter().map(|(read, _)| *read).max() else { return due };
         let periods = starts.iter().filter(|(read, _)| *read == start).map(|(_, period)| *period);
-        let most = (periods.min().unwrap_or_default() / SPREAD).min(SPREAD_MAX_US);
         due.late_us = latest.since(start);
-        if now.since(start) <= most {
+        let is_after_samples = start > self.sampled || self.sampled > now;
+        if now.since(start) <= on_time_us(periods.max().unwrap_or_default()) && is_after_samples {
             due.at = start;
             let mut reads = starts.iter().map(|(read, _)| *read == start);
             let ticks = &mut self.ticks;
@@ -152,6 +155,11 @@ impl Schedule {
             });
         }
         due
+    }
+
+    /// Records the latest instant of a sample.
+    pub(super) const fn sampled(&mut self, at: Timestamp) {
+        self.sampled = at;
     }
 
     /// Records the descriptions that an exchange tried, with whether each failed, and whether the target replied. An
@@ -187,6 +195,11 @@ impl Schedule {
             self.not_before = tick.plus(self.offset_us + wait_us - shortest);
         }
     }
+}
+
+/// Longest time from the start of a period to a request whose sample has the instant of the start.
+pub(super) fn on_time_us(period_us: i64) -> i64 {
+    (period_us / SPREAD).min(SPREAD_MAX_US)
 }
 
 /// The first multiple of a period at or after an instant.
@@ -290,6 +303,18 @@ mod tests {
             schedule.answered(failed(), false, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
+    }
+
+    #[test]
+    fn a_request_on_time_for_a_longer_period_has_its_start() {
+        let periods = [1000, 500].map(Duration::from_millis);
+        let mut schedule = of_periods(&periods, 0, at(SECOND));
+        let due = schedule.take(at(SECOND + 94_000));
+        assert_eq!((due.places, due.at), (vec![(0, 0), (1, 0)], at(SECOND)));
+        // A sample of a request that left later has its own instant, and the next one follows it.
+        schedule.sampled(at(SECOND + 500_010));
+        assert_eq!(schedule.take(at(SECOND + 500_020)).at, at(SECOND + 500_020));
+        assert_eq!(schedule.take(at(2 * SECOND)).at, at(2 * SECOND));
     }
 
     #[test]

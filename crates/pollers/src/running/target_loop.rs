@@ -10,7 +10,7 @@ use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
 use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
-use super::schedule::Schedule;
+use super::schedule::{Due, Schedule, on_time_us};
 use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
@@ -286,6 +286,21 @@ impl TargetLoop {
         }
     }
 
+    /// The exchange of what is due.
+    fn open_exchange(&self, taken: &Due, places: &[usize]) -> Exchange {
+        let micros = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        let on_time = |place: &usize| {
+            let period = self.periods.get(*place).copied().flatten().unwrap_or_default();
+            micros(on_time_us(i64::try_from(period.as_micros()).unwrap_or(i64::MAX)))
+        };
+        let mut exchange = Exchange::new(taken.at, places.len());
+        exchange.late = micros(taken.late_us);
+        exchange.after_start = micros(wall().since(taken.at));
+        exchange.on_time = places.iter().map(on_time).collect();
+        exchange.next_tick = micros(self.schedule.next_tick().since(wall()));
+        exchange
+    }
+
     async fn exchange(&mut self) {
         // The semaphore is never closed.
         let _of_host = Arc::clone(&self.host).acquire_owned().await.ok();
@@ -297,11 +312,8 @@ impl TargetLoop {
         if due.is_empty() {
             return;
         }
-        let mut exchange = Exchange::new(taken.at, due.len());
-        exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
+        let mut exchange = self.open_exchange(&taken, &places);
         let begun = Instant::now();
-        let next_us = self.schedule.next_tick().since(wall());
-        exchange.next_tick = Duration::from_micros(u64::try_from(next_us).unwrap_or(0));
         if let Some(rejection) = self.rejections.holding(wall()) {
             // The paths of a service may have permissions of their own; a BMC has one session.
             let has_paths = self.target.protocol != Protocol::Ipmi;
@@ -348,7 +360,8 @@ impl TargetLoop {
         store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
         self.set_complete(true);
-        self.polled.store(exchange.at.0, Ordering::Relaxed);
+        self.polled.store(exchange.last_instant().0, Ordering::Relaxed);
+        self.schedule.sampled(exchange.last_instant());
         self.schedule.answered(tried.into_iter(), has_replied, wall());
         let problems = problems(&due, &exchange);
         self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);

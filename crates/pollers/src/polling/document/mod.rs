@@ -88,6 +88,7 @@ impl Documents {
                     exchange.fail_all(places, &waits_for_turn());
                     continue;
                 }
+                exchange.send(places.iter().copied());
                 // The exchange may end before the response, by its timeout.
                 let until = exchange.deadline(self.paths.begin((*path).to_owned()));
                 let client = self.clients.pop().unwrap_or_else(|| Client::new(&self.target));

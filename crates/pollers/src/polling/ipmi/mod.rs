@@ -108,6 +108,7 @@ impl Ipmi {
             }
             let command = command(reading);
             let until = exchange.deadline(self.commands.begin(command.clone()));
+            exchange.send([place]);
             let read = timeout_at(until, self.value(session, reading)).await;
             let labels = due.get(place).map(|one| one.labels.clone()).unwrap_or_default();
             match self.end(&command, read, &mut has_answered)? {

@@ -89,6 +89,7 @@ impl Modbus {
                     Err(failure) => return exchange.fail_rest(&failure),
                 },
             };
+            exchange.send(block.places.iter().copied());
             let must_be_short = self.units.begin(block.unit);
             let until = exchange.deadline(must_be_short);
             let Ok(read) = timeout_at(until, connection.registers(&block)).await else {

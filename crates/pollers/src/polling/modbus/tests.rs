@@ -3,6 +3,7 @@
 use super::*;
 use crate::descriptions::{Directory, read_text};
 use crate::polling::poller::run;
+use crate::polling::reading::Reading;
 use model::Timestamp;
 use std::path::Path;
 use std::time::Duration;
@@ -129,12 +130,11 @@ async fn a_unit_that_fails_costs_no_other_unit() {
     device.abort();
 }
 
-#[tokio::test]
-async fn units_that_do_not_answer_a_gateway_are_behind_those_that_do() {
+/// Descriptions of units of a gateway that needs 100 ms for each request, and which units 1 and 2 do not answer.
+async fn slow_gateway(units: std::ops::RangeInclusive<u8>) -> Vec<Description> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Units 1 and 2 do not answer the gateway, which needs 100 ms for each request.
-    let device = tokio::spawn(async move {
+    tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 12];
@@ -152,7 +152,12 @@ async fn units_that_do_not_answer_a_gateway_are_behind_those_that_do() {
         let url = format!("modbus://127.0.0.1:{port}/{unit}/0/be_be_u16");
         format!("- {{name: u{unit}, device_id: m, url: '{url}', timeout: 250}}\n")
     };
-    let all = crate::descriptions::entries_of(&(1..=3).map(entry).collect::<String>());
+    crate::descriptions::entries_of(&units.map(entry).collect::<String>())
+}
+
+#[tokio::test]
+async fn units_that_do_not_answer_a_gateway_are_behind_those_that_do() {
+    let all = slow_gateway(1..=3).await;
     let due: Vec<&Description> = all.iter().collect();
     let mut modbus = Modbus::new(&all[0].target);
     let mut values = Vec::new();
@@ -162,7 +167,25 @@ async fn units_that_do_not_answer_a_gateway_are_behind_those_that_do() {
         values.push(exchange.readings.iter().map(|one| one.value).collect::<Vec<_>>());
     }
     assert_eq!(values, [vec![], vec![3.0], vec![3.0], vec![3.0]]);
-    device.abort();
+}
+
+#[tokio::test]
+async fn samples_of_a_request_that_leaves_late_have_its_instant() {
+    let all = slow_gateway(3..=4).await;
+    let due: Vec<&Description> = all.iter().collect();
+    let mut exchange = Exchange::new(Timestamp::from_seconds(7), 2);
+    exchange.after_start = Duration::from_millis(20);
+    exchange.on_time = vec![Duration::from_millis(90); 2];
+    run(&mut Modbus::new(&all[0].target), &due, &mut exchange).await;
+    let after = |one: &Reading| one.at.since(Timestamp::from_seconds(7)) / 1000;
+    let found: Vec<i64> = exchange.readings.iter().map(after).collect();
+    assert!(found[0] == 0 && (120..250).contains(&found[1]), "{found:?}");
+    assert_eq!(exchange.last_instant(), exchange.readings[1].at);
+    // The second one is on time for its longer period.
+    let mut exchange = Exchange::new(Timestamp(0), 2);
+    exchange.on_time = [50, 1000].map(Duration::from_millis).into();
+    run(&mut Modbus::new(&all[0].target), &due, &mut exchange).await;
+    assert_eq!(exchange.readings.iter().map(|one| one.at.0).collect::<Vec<_>>(), [0, 0]);
 }
 
 #[tokio::test]

@@ -141,12 +141,15 @@ impl Outages {
                 continue;
             }
             // An unreachable device is polled less often: the ticks until now are in the gap that ended.
-            if !self.close(&part, exchange.at, &mut missing, of_device) {
-                self.miss_ticks(descriptions, &of_due, exchange.at, &mut missing, of_device);
+            let good = all.iter().filter(|nth| !failed.contains_key(*nth));
+            let first = good.map(|nth| exchange.instant(*nth)).min().unwrap_or(exchange.at);
+            if !self.close(&part, first, &mut missing, of_device) {
+                self.miss_ticks(descriptions, &of_due, first, &mut missing, of_device);
             }
             for (nth, (place, _)) in all.iter().zip(of_due) {
                 let failure = failed.get(nth).copied();
-                self.one(descriptions, place, failure, exchange.at, &mut missing);
+                let at = failure.map_or_else(|| exchange.instant(*nth), |_| exchange.at);
+                self.one(descriptions, place, failure, at, &mut missing);
             }
         }
         missing
