@@ -48,7 +48,7 @@ impl UrlParts {
         };
         let (host, port) = host_and_port(place)?;
         let (path, query, fragment) = split_path(rest);
-        if credentials.is_none() && has_end_of_password([Some(path), query, fragment]) {
+        if has_end_of_password([Some(path), query, fragment]) {
             return Err(PASSWORD_IN_PATH.into());
         }
         Ok(Self {
@@ -64,13 +64,13 @@ impl UrlParts {
     }
 }
 
-/// Whether these parts of a URL without a user have an `@` as if the password had a delimiter. A JSONPath and a template may
-/// have one.
+/// Whether these parts of a URL have an `@` as if the password had a delimiter, and perhaps an `@` before it. A JSONPath and a
+/// template may have one.
 fn has_end_of_password([path, query, fragment]: [Option<&str>; 3]) -> bool {
     let has = |text: Option<&str>| text.is_some_and(|text| text.contains('@'));
-    let is_template = path.is_some_and(|path| path.contains("{{"));
+    let before_template = path.and_then(|path| path.split("{{").next());
     let before_other = fragment.and_then(|text| text.rsplit_once('#')).map(|(before, _)| before);
-    has(path) && !is_template || has(query) || has(before_other)
+    has(before_template) || has(query) || has(before_other)
 }
 
 fn host_and_port(place: &str) -> Result<(String, Option<u16>), String> {
@@ -180,7 +180,12 @@ mod tests {
 
     #[test]
     fn a_json_path_and_a_template_may_have_an_at_sign() {
-        for url in ["http://h:80/x#['Members@odata.count']", "snmp://h/1.{{ 1.3 == a@b }}"] {
+        for url in [
+            "http://h:80/x#['Members@odata.count']",
+            "http://u:p@h:80/x#['Members@odata.count']",
+            "snmp://h/1.{{ 1.3 == a@b }}",
+            "snmp://public@h/1.{{ 1.3 == a@b }}",
+        ] {
             assert!(UrlParts::parse(url).is_ok(), "{url}");
         }
     }
@@ -200,6 +205,12 @@ mod tests {
             ("ipmisensor://u:5/SECRET@h/dcmi/power", "an `@` follows the host"),
             ("http://u:12?SECRET@h/x#a", "an `@` follows the host"),
             ("http://u:12#SECRET@h/x#a", "an `@` follows the host"),
+            ("http://u:pa@SECRET/word@h:80/v#x", "an `@` follows the host"),
+            ("http://u:pa@SECRET?x@h/v#x", "an `@` follows the host"),
+            ("http://u:pa@SECRET#x@h/v#x", "an `@` follows the host"),
+            ("ipmisensor://u:pa@SECRET/word@h/FAN1", "an `@` follows the host"),
+            ("prometheus://u:pa@SECRET/word@h:9100/", "an `@` follows the host"),
+            ("snmp://pa@SECRET/word@h/1.{{ 1.3 == a }}", "an `@` follows the host"),
         ] {
             let error = UrlParts::parse(url).unwrap_err();
             assert!(error.contains(what) && !error.contains("SECRET"), "{url}: {error}");

@@ -56,8 +56,13 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(program) = program else {
         bail!(
             "{}: cannot tell from its name or its keys which program uses it; add --for agent, \
-             --for poller, --for server or --for client",
-            file.display()
+             --for poller, --for server or --for client. Description files are checked by their folder: \
+             jobmeter check {}",
+            file.display(),
+            file.parent()
+                .filter(|dir| !dir.as_os_str().is_empty())
+                .unwrap_or(Path::new("."))
+                .display()
         );
     };
     // The check ignores the environment: it checks the file only.

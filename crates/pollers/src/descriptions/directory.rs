@@ -131,9 +131,16 @@ pub(crate) fn read_files(
     }
     files.sort_unstable();
     let mut directory = Directory { files: files.len(), ..Directory::default() };
+    let mut has_entries = false;
     for file in &files {
         read_file(file, &mut directory);
+        has_entries |= !directory.descriptions.is_empty();
         after_file(&mut directory);
+    }
+    if !has_entries && directory.findings.is_empty() {
+        let what = "nothing is polled: the folder has no entries".to_owned();
+        let empty = finding(&dir.into(), (0, what), &EntryNames::default());
+        directory.findings.push(Finding { severity: Severity::Warning, ..empty });
     }
     Ok(directory)
 }
@@ -340,5 +347,17 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = read_directory(file.path()).unwrap_err().to_string();
         assert_eq!(error, "it is a file; name the folder of the description files");
+        let shown = |dir: &Path| -> Vec<String> {
+            let found = read_directory(dir).unwrap().findings;
+            found
+                .iter()
+                .map(|one| one.to_string().replace(&dir.display().to_string(), "DIR"))
+                .collect()
+        };
+        let empty = tempfile::tempdir().unwrap();
+        let warning = ["DIR: warning: nothing is polled: the folder has no entries"];
+        assert_eq!(shown(empty.path()), warning);
+        fs::write(empty.path().join("a.yml"), "# none yet\n").unwrap();
+        assert_eq!(shown(empty.path()), warning);
     }
 }

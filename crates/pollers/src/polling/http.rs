@@ -194,7 +194,7 @@ impl Client {
         // There was none, or the target has closed it.
         let mut connection = self.connect(verification).await?;
         let response = connection.send(self.request(call)?, call.bytes_max).await;
-        let response = response.map_err(|error| Failure::broken(chain(&error)))?;
+        let response = response.map_err(|error| Failure::unreachable(chain(&error)))?;
         self.receive_and_keep(connection, response, call.bytes_max).await
     }
 
@@ -246,7 +246,8 @@ impl Client {
             _ => Some(tls::client(verification)?),
         };
         let stream = TcpStream::connect((&*target.host, target.port)).await;
-        let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+        let stream =
+            stream.map_err(|error| Failure::unreachable(format!("cannot connect: {error}")))?;
         let allowance = Allowance::default();
         let (sender, task) = match &tls {
             Some(config) => begin(connect_tls(target, config, stream).await?, &allowance).await?,
@@ -271,7 +272,7 @@ pub(super) async fn connect_tls(
             Some(rustls::Error::InvalidCertificate(why)) => {
                 Failure::denied(format!("the certificate is not accepted: {}", reason(why)))
             }
-            _ => Failure::broken(format!("cannot begin TLS: {error}")),
+            _ => Failure::unreachable(format!("cannot begin TLS: {error}")),
         }
     })
 }
@@ -301,7 +302,7 @@ async fn begin(
 ) -> Result<(SendRequest<Full<Bytes>>, JoinSet<()>), Failure> {
     let stream = BoundedStream { inner, allowance: allowance.clone() };
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = handshake.map_err(|error| Failure::broken(chain(&error)))?;
+    let (sender, connection) = handshake.map_err(|error| Failure::unreachable(chain(&error)))?;
     let mut task = JoinSet::new();
     task.spawn(async {
         // Its requests report the error.

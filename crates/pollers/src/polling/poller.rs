@@ -118,21 +118,38 @@ pub(crate) fn open(target: &Arc<Target>, common: &Common) -> Box<dyn Poller> {
 #[derive(Debug)]
 pub(crate) struct Turns<K> {
     count: u64,
-    /// The parts without an answer: the number of the latest attempt among all, and the number of attempts.
-    unanswered: BTreeMap<K, (u64, u32)>,
+    /// The parts without an answer: the place of each, and the number of attempts.
+    unanswered: BTreeMap<K, (Place, u32)>,
+}
+
+/// The place of a part in the order: its latest attempt, and the number of it among all.
+pub(crate) type Place = (Attempt, u64);
+
+/// The latest attempt of a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attempt {
+    /// It was answered, or there was none.
+    #[default]
+    Answered,
+    /// The exchange ended before the answer: others may have needed its time.
+    Cut,
+    /// It failed, or had no answer in its time.
+    Failed,
+}
+
+impl<K> Default for Turns<K> {
+    fn default() -> Self {
+        Self { count: 0, unanswered: BTreeMap::new() }
+    }
 }
 
 impl<K: Ord> Turns<K> {
-    pub(crate) const fn new() -> Self {
-        Self { count: 0, unanswered: BTreeMap::new() }
-    }
-
     /// The place of a part in the order.
-    pub(crate) fn place<Q: Ord + ?Sized>(&self, part: &Q) -> u64
+    pub(crate) fn place<Q: Ord + ?Sized>(&self, part: &Q) -> Place
     where
         K: Borrow<Q>,
     {
-        self.unanswered.get(part).map_or(0, |(place, _)| *place)
+        self.unanswered.get(part).map(|(place, _)| *place).unwrap_or_default()
     }
 
     /// Notes an attempt: the exchange may end before the answer. Returns whether it must end before the next tick of the
@@ -141,8 +158,18 @@ impl<K: Ord> Turns<K> {
     pub(crate) fn begin(&mut self, part: K) -> bool {
         self.count += 1;
         let (place, attempts) = self.unanswered.entry(part).or_default();
-        (*place, *attempts) = (self.count, attempts.saturating_add(1));
+        (*place, *attempts) = ((Attempt::Cut, self.count), attempts.saturating_add(1));
         *attempts > 1 && (*attempts < 8 || !attempts.is_power_of_two())
+    }
+
+    /// Notes that an attempt failed.
+    pub(crate) fn failed<Q: Ord + ?Sized>(&mut self, part: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        if let Some(((attempt, _), _)) = self.unanswered.get_mut(part) {
+            *attempt = Attempt::Failed;
+        }
     }
 
     /// Notes an answer.
@@ -157,8 +184,15 @@ impl<K: Ord> Turns<K> {
 /// What an exchange returned so far.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// The instant of its samples.
+    /// The instant of its samples: the start of the period, or its own if it is late.
     pub(crate) at: Timestamp,
+    /// Time from this instant to its begin.
+    pub(crate) after_start: Duration,
+    begun: Instant,
+    /// Of each description: the longest time from the start to its request, with which the sample has the instant of the start.
+    pub(crate) on_time: Vec<Duration>,
+    /// The instant of the sample of each description.
+    instants: Vec<Timestamp>,
     /// How late it is.
     pub(crate) late: Duration,
     /// Time to the next tick of the target.
@@ -187,6 +221,10 @@ impl Exchange {
     pub(crate) fn new(at: Timestamp, descriptions: usize) -> Self {
         Self {
             at,
+            after_start: Duration::ZERO,
+            begun: Instant::now(),
+            on_time: vec![NEVER; descriptions],
+            instants: vec![at; descriptions],
             late: Duration::ZERO,
             next_tick: NEVER,
             retry_until: Instant::now() + NEVER,
@@ -213,14 +251,37 @@ impl Exchange {
     }
 
     /// Whether no time remains for a part with this place in [`Turns`].
-    pub(crate) fn is_over_for(&self, place: u64) -> bool {
-        place > 0 && Instant::now() >= self.retry_until
+    pub(crate) fn is_over_for(&self, (latest, _): Place) -> bool {
+        latest != Attempt::Answered && Instant::now() >= self.retry_until
+    }
+
+    /// Notes that the request for the descriptions at these places leaves now.
+    pub(crate) fn send(&mut self, places: impl IntoIterator<Item = usize>) {
+        let passed = self.after_start + self.begun.elapsed();
+        let now = self.at.plus(i64::try_from(passed.as_micros()).unwrap_or(i64::MAX));
+        for place in places {
+            let on_time = self.on_time.get(place).copied().unwrap_or_default();
+            if let Some(instant) = self.instants.get_mut(place) {
+                *instant = if passed <= on_time { self.at } else { now };
+            }
+        }
+    }
+
+    /// The instant of the sample of the description at a place.
+    pub(crate) fn instant(&self, place: usize) -> Timestamp {
+        self.instants.get(place).copied().unwrap_or(self.at)
+    }
+
+    /// The latest instant of a sample.
+    pub(crate) fn last_instant(&self) -> Timestamp {
+        self.instants.iter().copied().max().unwrap_or(self.at)
     }
 
     /// Adds the value of the description at `place` of those due.
     pub(crate) fn value(&mut self, place: usize, due: &[&Description], labels: Labels, value: f64) {
         if let Some(description) = due.get(place) {
-            self.readings.push(Reading::of(description, labels, self.at, value));
+            let at = self.instant(place);
+            self.readings.push(Reading::of(description, labels, at, value));
             self.settle(place);
         }
     }
@@ -237,7 +298,7 @@ impl Exchange {
         let Some(description) = due.get(place) else { return };
         let samples = [(0, beyond), (1, f64::NAN), (2, value)];
         for (micros, value) in samples {
-            let at = self.at.plus(micros);
+            let at = self.instant(place).plus(micros);
             self.readings.push(Reading::of(description, labels.clone(), at, value));
         }
         self.settle(place);
@@ -311,13 +372,15 @@ impl Exchange {
 
 /// Why a part that was silent before has no value again.
 pub(crate) fn still_silent() -> Failure {
-    Failure::timeout("no answer until the next poll of its target; it did not answer before")
+    Failure::timeout(
+        "no answer until the next poll of its target; its request before had none in time",
+    )
 }
 
 /// Why such a part was not requested: others of them needed the time.
 pub(crate) fn waits_for_turn() -> Failure {
     Failure::timeout(
-        "it did not answer before, and waits for the requests to others of its target that do not answer",
+        "not requested: its request before had no answer in time, and other requests to its target needed the time",
     )
 }
 
@@ -365,7 +428,7 @@ mod tests {
 
     #[test]
     fn silent_parts_take_turns_after_those_that_answer() {
-        let mut turns: Turns<String> = Turns::new();
+        let mut turns: Turns<String> = Turns::default();
         let mut first = Vec::new();
         for _ in 0..6 {
             let mut parts = ["a", "b", "c", "d"];
@@ -384,9 +447,14 @@ mod tests {
             }
         }
         assert_eq!(first, ["b", "c", "b", "c", "b", "c"]);
-        assert_eq!((turns.place("a"), turns.place("d")), (0, 0));
+        assert_eq!((turns.place("a"), turns.place("d")), (Place::default(), Place::default()));
         let long = (2..70).filter(|_| !turns.begin("b".to_owned())).count();
         assert_eq!(long, 4, "attempts 8, 16, 32 and 64");
+        // One that had no time of its own comes before those that failed.
+        turns.begin("a".to_owned());
+        turns.failed("a");
+        turns.begin("d".to_owned());
+        assert!(turns.place("d") < turns.place("a") && turns.place("e") < turns.place("d"));
     }
 
     #[tokio::test]

@@ -29,7 +29,8 @@ pub(super) async fn presented(target: &Target) -> Result<Option<[u8; 32]>, Failu
 async fn connect(target: &Target, config: &Arc<ClientConfig>) -> Result<Option<[u8; 32]>, Failure> {
     let connection = async {
         let stream = TcpStream::connect((&*target.host, target.port)).await;
-        let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+        let stream =
+            stream.map_err(|error| Failure::unreachable(format!("cannot connect: {error}")))?;
         http::connect_tls(target, config, stream).await
     };
     let late = |_| Failure::timeout(format!("no answer within {} s", TIME_MAX.as_secs()));

@@ -81,17 +81,28 @@ pub struct Failure {
     pub what: Cow<'static, str>,
     /// Whether the user or password was rejected: further attempts may lock the account.
     pub is_account: bool,
+    /// Whether there was no reply.
+    pub is_silence: bool,
 }
 
 impl Failure {
-    /// The device is not reachable, or its answer is wrong.
+    fn of(cause: Cause, what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause, what: what.into(), is_account: false, is_silence: false }
+    }
+
+    /// The answer of the device is wrong, or has no value.
     pub(crate) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceBroken, what: what.into(), is_account: false }
+        Self::of(Cause::SourceBroken, what)
+    }
+
+    /// The device is not reachable.
+    pub(crate) fn unreachable(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_silence: true, ..Self::broken(what) }
     }
 
     /// The device permits no reading, or its certificate is rejected.
     pub(crate) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::PermissionLost, what: what.into(), is_account: false }
+        Self::of(Cause::PermissionLost, what)
     }
 
     /// The user or password is rejected.
@@ -101,6 +112,11 @@ impl Failure {
 
     /// No answer in time.
     pub(crate) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { cause: Cause::SourceTimeout, what: what.into(), is_account: false }
+        Self { is_silence: true, ..Self::of(Cause::SourceTimeout, what) }
+    }
+
+    /// Polls that an earlier one delayed.
+    pub(crate) fn missed_ticks(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Cause::MissedTicks, what)
     }
 }

@@ -242,9 +242,9 @@ impl DemandFollower {
         if is_nothing(&names) && is_nothing(&received.names) {
             return Ok(());
         }
-        // The server keeps no errors over its restart.
-        let is_due =
-            names.errors.count > 0 && wall().since(received.errors_sent) >= ERRORS_EVERY_US;
+        // The server keeps no errors over its restart: a request before then failed.
+        let is_old = http.is_none() || wall().since(received.errors_sent) >= ERRORS_EVERY_US;
+        let is_due = names.errors.count > 0 && is_old;
         let errors = (has_changed || is_due).then_some(&names.errors);
         let errors_sent = if errors.is_some() { wall() } else { received.errors_sent };
         let age_max = if names.count_jobs { BUSY_EVERY_US } else { EXTEND_US };

@@ -301,14 +301,7 @@ mod tests {
         assert_eq!(values(&mut metrics, &all, &good), gauges(1));
         let mut failed = Exchange::new(Timestamp::from_seconds(8), 2);
         for place in [0, 1] {
-            failed.fail(
-                place,
-                Failure {
-                    cause: Cause::SourceTimeout,
-                    what: "no answer".into(),
-                    is_account: false,
-                },
-            );
+            failed.fail(place, Failure::timeout("no answer"));
         }
         let mut expected = gauges(0);
         expected.push("bmc poll_last_success_timestamp_seconds 7".to_owned());

@@ -20,6 +20,10 @@ pub(super) struct Rejections {
     accepted: BTreeSet<usize>,
     /// Places of those that it rejected.
     rejected: BTreeSet<usize>,
+    /// Places of those of which there was an attempt.
+    tried: BTreeSet<usize>,
+    /// Whether a description may be tried for the first time during the wait: the target may accept it beside the others.
+    has_first_try: bool,
 }
 
 impl Rejections {
@@ -35,6 +39,11 @@ impl Rejections {
         self.accepted.contains(&place)
     }
 
+    /// Whether the description at a place, of which there was no attempt, may be tried during the wait.
+    pub(super) fn may_try(&self, place: usize) -> bool {
+        self.has_first_try && !self.tried.contains(&place)
+    }
+
     /// Replaces the descriptions. Each comes with its place before, if it had one.
     pub(super) fn set(&mut self, before: &[Option<usize>]) {
         let moved = |places: &BTreeSet<usize>| -> BTreeSet<usize> {
@@ -43,6 +52,7 @@ impl Rejections {
             all.filter(|(_, before)| is_of(before)).map(|(place, _)| place).collect()
         };
         (self.accepted, self.rejected) = (moved(&self.accepted), moved(&self.rejected));
+        self.tried = moved(&self.tried);
     }
 
     /// Records an attempt: the descriptions that the target accepted, and those that it rejected, with the failure.
@@ -52,6 +62,7 @@ impl Rejections {
         rejected: &[(usize, &Failure)],
         now: Timestamp,
     ) {
+        self.tried.extend(accepted.iter().chain(rejected.iter().map(|(place, _)| place)));
         // A description that needs no password says nothing about it.
         if accepted.iter().any(|place| self.rejected.contains(place)) {
             (self.count, self.latest) = (0, None);
@@ -64,6 +75,8 @@ impl Rejections {
         }
         self.rejected.extend(rejected.iter().map(|(place, _)| place));
         self.accepted.retain(|place| rejected.iter().all(|(rejected, _)| rejected != place));
+        // One that is rejected during the wait is the last.
+        self.has_first_try = self.holding(now).is_none();
         self.latest = Some((*failure).clone());
         let wait_us = WAIT_MIN_US.saturating_mul(1 << self.count.min(16));
         self.count = self.count.saturating_add(1);
@@ -74,10 +87,9 @@ impl Rejections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Cause;
 
     fn failure() -> Failure {
-        Failure { cause: Cause::PermissionLost, what: "wrong password".into(), is_account: true }
+        Failure::rejected_user("wrong password")
     }
 
     #[test]
@@ -114,5 +126,21 @@ mod tests {
         rejections.set(&[None, None, Some(1), Some(0)]);
         let accepted: Vec<_> = (0..4).filter(|place| rejections.is_accepted(*place)).collect();
         assert_eq!((rejections.holding(now), accepted), (Some(&failure), vec![2]));
+    }
+
+    #[test]
+    fn a_description_that_was_never_tried_has_one_attempt_beside_a_rejected_one() {
+        let (failure, mut now) = (failure(), Timestamp::from_seconds(7));
+        let mut rejections = Rejections::default();
+        rejections.tried(&[], &[(0, &failure)], now);
+        assert!(!rejections.may_try(0) && rejections.may_try(1));
+        rejections.tried(&[1], &[], now);
+        assert!(rejections.is_accepted(1) && rejections.may_try(2));
+        rejections.tried(&[], &[(2, &failure)], now);
+        assert!(!rejections.may_try(2) && !rejections.may_try(3), "the account may be locked");
+        now = now.plus(WAIT_MAX_US);
+        assert_eq!(rejections.holding(now), None);
+        rejections.tried(&[], &[(0, &failure)], now);
+        assert!(rejections.may_try(3) && rejections.is_accepted(1));
     }
 }

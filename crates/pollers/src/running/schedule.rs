@@ -22,9 +22,13 @@ pub(super) struct Schedule {
     offset_us: i64,
     /// `None` for a description that is not polled now.
     ticks: Vec<Option<Ticks>>,
-    /// Exchanges in a row that returned nothing.
+    /// The latest instant of a sample: those of later exchanges follow it.
+    sampled: Timestamp,
+    /// Exchanges in a row to which the target did not reply.
     failed: u32,
-    /// While the target is unreachable: no request before this instant.
+    /// Instant of the latest reply.
+    replied: Timestamp,
+    /// While the target is unreachable: no request before this instant, except for descriptions that were answered before.
     not_before: Timestamp,
 }
 
@@ -36,6 +40,8 @@ struct Ticks {
     next: Timestamp,
     /// Ticks that passed since the latest one that was read.
     missed: u64,
+    /// Whether the latest attempt failed. The others wait for no unreachable target: a part of it may be silent only.
+    has_failed: bool,
 }
 
 /// What is due at one instant.
@@ -52,8 +58,16 @@ pub(super) struct Due {
 impl Schedule {
     /// The schedule of a target without descriptions. `chance` spreads targets over the time.
     pub(super) const fn new(chance: u64) -> Self {
-        let not_before = Timestamp(i64::MIN);
-        Self { chance, offset_us: 0, ticks: Vec::new(), failed: 0, not_before }
+        let never = Timestamp(i64::MIN);
+        Self {
+            chance,
+            offset_us: 0,
+            ticks: Vec::new(),
+            sampled: never,
+            failed: 0,
+            replied: never,
+            not_before: never,
+        }
     }
 
     /// Replaces the descriptions by those with these periods; `None` for one that is not polled now. Each comes with its
@@ -62,7 +76,7 @@ impl Schedule {
         let micros =
             |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
-        let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
+        let spread_us = on_time_us(polled.min().unwrap_or(Timestamp::SECOND));
         let slots = (spread_us - (spread_us / 2).min(LATE_MAX_US)).unsigned_abs().max(1);
         self.offset_us = i64::try_from(self.chance % slots).unwrap_or(0);
         let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
@@ -70,7 +84,7 @@ impl Schedule {
             let before = before.and_then(|place| *self.ticks.get(place)?);
             Some(before.filter(|ticks| ticks.period_us == period_us).unwrap_or_else(|| {
                 let next = start_at_or_after(now.plus(-self.offset_us), period_us);
-                Ticks { period_us, next, missed: 0 }
+                Ticks { period_us, next, missed: 0, has_failed: false }
             }))
         };
         self.ticks = periods.iter().map(ticks).collect();
@@ -82,14 +96,20 @@ impl Schedule {
         next.unwrap_or(Timestamp(i64::MAX))
     }
 
-    /// Whether the latest exchange returned nothing.
-    pub(super) const fn is_unanswered(&self) -> bool {
+    /// Whether the target did not reply to the latest exchange, and nothing is due that was answered before.
+    pub(super) fn is_unanswered(&self, now: Timestamp) -> bool {
+        let mut ticks = self.ticks.iter().flatten();
         self.failed > 0
+            && ticks.all(|ticks| ticks.has_failed || ticks.next.plus(self.offset_us) > now)
     }
 
     /// The instant of the next request.
     pub(super) fn next(&self) -> Timestamp {
-        self.next_start().plus(self.offset_us).max(self.not_before)
+        let at = |ticks: &Ticks| {
+            let tick = ticks.next.plus(self.offset_us);
+            if ticks.has_failed { tick.max(self.not_before) } else { tick }
+        };
+        self.ticks.iter().flatten().map(at).min().unwrap_or(Timestamp(i64::MAX))
     }
 
     /// The instant of the next tick, whatever the target answered.
@@ -109,7 +129,7 @@ impl Schedule {
             if ticks.next.since(latest) > ticks.period_us {
                 ticks.next = start_at_or_after(latest, ticks.period_us);
             }
-            if ticks.next > latest {
+            if ticks.next > latest || ticks.has_failed && now < self.not_before {
                 continue;
             }
             let missed = latest.since(ticks.next) / ticks.period_us;
@@ -120,9 +140,9 @@ impl Schedule {
         }
         let Some(start) = starts.iter().map(|(read, _)| *read).max() else { return due };
         let periods = starts.iter().filter(|(read, _)| *read == start).map(|(_, period)| *period);
-        let most = (periods.min().unwrap_or_default() / SPREAD).min(SPREAD_MAX_US);
         due.late_us = latest.since(start);
-        if now.since(start) <= most {
+        let is_after_samples = start > self.sampled || self.sampled > now;
+        if now.since(start) <= on_time_us(periods.max().unwrap_or_default()) && is_after_samples {
             due.at = start;
             let mut reads = starts.iter().map(|(read, _)| *read == start);
             let ticks = &mut self.ticks;
@@ -137,13 +157,34 @@ impl Schedule {
         due
     }
 
-    /// Records whether the target returned anything. An unreachable one is polled less often.
-    pub(super) fn answered(&mut self, has_answered: bool, now: Timestamp) {
-        if has_answered {
-            (self.failed, self.not_before) = (0, Timestamp(i64::MIN));
+    /// Records the latest instant of a sample.
+    pub(super) const fn sampled(&mut self, at: Timestamp) {
+        self.sampled = at;
+    }
+
+    /// Records the descriptions that an exchange tried, with whether each failed, and whether the target replied. An
+    /// unreachable one is polled less often. It is unreachable if everything failed, or if it did not reply for a while.
+    pub(super) fn answered(
+        &mut self,
+        tried: impl Iterator<Item = (usize, bool)>,
+        has_replied: bool,
+        now: Timestamp,
+    ) {
+        for (place, has_failed) in tried {
+            if let Some(Some(ticks)) = self.ticks.get_mut(place) {
+                ticks.has_failed = has_failed;
+            }
+        }
+        if has_replied {
+            (self.failed, self.replied) = (0, now);
+            self.not_before = Timestamp(i64::MIN);
             return;
         }
         self.failed = self.failed.saturating_add(1);
+        let is_recent = (0..BACK_OFF_MAX_US).contains(&now.since(self.replied));
+        if is_recent && self.ticks.iter().flatten().any(|ticks| !ticks.has_failed) {
+            return;
+        }
         let doublings = self.failed.saturating_sub(PATIENCE).min(16);
         let shortest = self.ticks.iter().flatten().map(|ticks| ticks.period_us).min().unwrap_or(1);
         if doublings > 0 && shortest < BACK_OFF_MAX_US {
@@ -154,6 +195,11 @@ impl Schedule {
             self.not_before = tick.plus(self.offset_us + wait_us - shortest);
         }
     }
+}
+
+/// Longest time from the start of a period to a request whose sample has the instant of the start.
+pub(super) fn on_time_us(period_us: i64) -> i64 {
+    (period_us / SPREAD).min(SPREAD_MAX_US)
 }
 
 /// The first multiple of a period at or after an instant.
@@ -228,18 +274,19 @@ mod tests {
 
     #[test]
     fn an_unreachable_target_is_polled_every_30_s_at_least() {
+        let failed = || std::iter::once((0, true));
         let mut schedule = of_periods(&[Duration::from_secs(1)], 0, at(0));
         let (mut now, mut waits) = (at(0), Vec::new());
         for _ in 0..12 {
             schedule.take(now);
-            schedule.answered(false, now);
+            schedule.answered(failed(), false, now);
             waits.push(schedule.next().since(now) / SECOND);
             now = schedule.next();
         }
         assert_eq!(waits[..6], [1, 1, 1, 1, 3, 7]);
         assert!(waits.iter().all(|wait| *wait <= 30), "{waits:?}");
         schedule.take(now);
-        schedule.answered(true, now);
+        schedule.answered(failed(), true, now);
         assert_eq!(schedule.next().since(now), SECOND);
         // However long the exchanges take, the requests stay at their instant of the period.
         let mut schedule = of_periods(&[Duration::from_secs(1)], 42_000, at(SECOND));
@@ -247,15 +294,65 @@ mod tests {
             let now = schedule.next();
             assert_eq!(now.0 % SECOND, 42_000);
             assert_eq!(schedule.take(now.plus(2000)).at.0 % SECOND, 0);
-            schedule.answered(false, now.plus(300_000));
+            schedule.answered(failed(), false, now.plus(300_000));
         }
         // A long period is kept.
         let mut schedule = of_periods(&[Duration::from_secs(300)], 0, at(0));
         for _ in 0..9 {
             schedule.take(schedule.next());
-            schedule.answered(false, at(0));
+            schedule.answered(failed(), false, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
+    }
+
+    #[test]
+    fn a_request_on_time_for_a_longer_period_has_its_start() {
+        let periods = [1000, 500].map(Duration::from_millis);
+        let mut schedule = of_periods(&periods, 0, at(SECOND));
+        let due = schedule.take(at(SECOND + 94_000));
+        assert_eq!((due.places, due.at), (vec![(0, 0), (1, 0)], at(SECOND)));
+        // A sample of a request that left later has its own instant, and the next one follows it.
+        schedule.sampled(at(SECOND + 500_010));
+        assert_eq!(schedule.take(at(SECOND + 500_020)).at, at(SECOND + 500_020));
+        assert_eq!(schedule.take(at(2 * SECOND)).at, at(2 * SECOND));
+    }
+
+    #[test]
+    fn a_silent_part_costs_no_tick_of_one_that_is_answered() {
+        let periods = [10, 1].map(Duration::from_secs);
+        let mut schedule = of_periods(&periods, 42_000, at(9 * SECOND));
+        let (mut good, mut silent) = (Vec::new(), Vec::new());
+        while good.last() < Some(&(40 * SECOND)) {
+            let now = schedule.next();
+            let (is_unanswered, due) = (schedule.is_unanswered(now), schedule.take(now));
+            let places: Vec<_> = due.places.iter().map(|(place, _)| *place).collect();
+            let is_answered = places.contains(&0);
+            if is_answered {
+                assert_eq!(due.places.first(), Some(&(0, 0)), "no tick is missed");
+                assert!(!is_unanswered);
+                good.push(due.at.0);
+            }
+            silent.push(due.at.0);
+            let tried = places.into_iter().map(|place| (place, place == 1));
+            schedule.answered(tried, is_answered, now);
+        }
+        assert_eq!(good, [10, 20, 30, 40].map(|second| second * SECOND));
+        assert_eq!(silent, (9..=40).map(|second| second * SECOND).collect::<Vec<_>>());
+
+        // A target that is dead is polled less often after 30 s, and the description that was answered before at its tick.
+        let periods = [300, 1].map(Duration::from_secs);
+        let mut schedule = of_periods(&periods, 0, at(300 * SECOND));
+        schedule.take(at(300 * SECOND));
+        schedule.answered([(0, false), (1, false)].into_iter(), true, at(300 * SECOND));
+        let mut requests = Vec::new();
+        while requests.last() < Some(&600) {
+            let now = schedule.next();
+            let places = schedule.take(now).places;
+            requests.push(now.0 / SECOND);
+            schedule.answered(places.iter().map(|(place, _)| (*place, true)), false, now);
+        }
+        assert_eq!(requests[..32], [(301..=330).collect(), vec![359, 388]].concat());
+        assert_eq!(requests.last(), Some(&600));
     }
 
     #[test]

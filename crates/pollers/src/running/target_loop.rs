@@ -10,7 +10,7 @@ use super::outages::Outages;
 use super::poll_metrics::{PollMetrics, PollValue};
 use super::problem_log::{ProblemLog, problems};
 use super::rejections::Rejections;
-use super::schedule::Schedule;
+use super::schedule::{Due, Schedule, on_time_us};
 use crate::descriptions::{Description, Rare, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller, Reading, SdrCache};
 use crate::protocols::Protocol;
@@ -221,7 +221,8 @@ impl TargetLoop {
             .iter()
             .zip(&scheduled)
             .map(|(one, (place, period))| {
-                (&**one, place.filter(was_polled).filter(|_| period.is_some()))
+                let is_polled = period.is_some();
+                (&**one, place.filter(was_polled).filter(|_| is_polled), is_polled)
             })
             .collect();
         let is_start = std::mem::take(&mut self.is_start);
@@ -285,10 +286,25 @@ impl TargetLoop {
         }
     }
 
+    /// The exchange of what is due.
+    fn open_exchange(&self, taken: &Due, places: &[usize]) -> Exchange {
+        let micros = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        let on_time = |place: &usize| {
+            let period = self.periods.get(*place).copied().flatten().unwrap_or_default();
+            micros(on_time_us(i64::try_from(period.as_micros()).unwrap_or(i64::MAX)))
+        };
+        let mut exchange = Exchange::new(taken.at, places.len());
+        exchange.late = micros(taken.late_us);
+        exchange.after_start = micros(wall().since(taken.at));
+        exchange.on_time = places.iter().map(on_time).collect();
+        exchange.next_tick = micros(self.schedule.next_tick().since(wall()));
+        exchange
+    }
+
     async fn exchange(&mut self) {
         // The semaphore is never closed.
         let _of_host = Arc::clone(&self.host).acquire_owned().await.ok();
-        let _of_all = self.shared.exchanges.begin(self.schedule.is_unanswered()).await;
+        let _of_all = self.shared.exchanges.begin(self.schedule.is_unanswered(wall())).await;
         let taken = self.schedule.take(wall());
         let places: Vec<usize> = taken.places.iter().map(|(place, _)| *place).collect();
         let due: Vec<&Description> =
@@ -296,15 +312,15 @@ impl TargetLoop {
         if due.is_empty() {
             return;
         }
-        let mut exchange = Exchange::new(taken.at, due.len());
-        exchange.late = Duration::from_micros(u64::try_from(taken.late_us).unwrap_or(0));
+        let mut exchange = self.open_exchange(&taken, &places);
         let begun = Instant::now();
-        let next_us = self.schedule.next_tick().since(wall());
-        exchange.next_tick = Duration::from_micros(u64::try_from(next_us).unwrap_or(0));
         if let Some(rejection) = self.rejections.holding(wall()) {
-            let is_held = |nth: &usize| {
-                places.get(*nth).is_some_and(|place| !self.rejections.is_accepted(*place))
+            // The paths of a service may have permissions of their own; a BMC has one session.
+            let has_paths = self.target.protocol != Protocol::Ipmi;
+            let may_try = |place: usize| {
+                self.rejections.is_accepted(place) || has_paths && self.rejections.may_try(place)
             };
+            let is_held = |nth: &usize| places.get(*nth).is_some_and(|place| !may_try(*place));
             exchange.fail_untried((0..due.len()).filter(is_held), rejection);
         }
         if !exchange.is_untried {
@@ -314,7 +330,9 @@ impl TargetLoop {
         }
         let took = begun.elapsed().as_secs_f64();
         let failed: HashSet<usize> = exchange.failures.iter().map(|(nth, _)| *nth).collect();
-        let has_answered = failed.len() < due.len();
+        let has_replied = failed.len() < due.len() || exchange.failures.iter().any(is_reply);
+        let tried: Vec<(usize, bool)> =
+            places.iter().enumerate().map(|(nth, place)| (*place, failed.contains(&nth))).collect();
         let file = (self.shared.texts_folder.as_deref(), &*self.target);
         let moved = self.texts.apply(&mut exchange.readings, exchange.at, file).await;
         self.metrics.share_texts(moved);
@@ -342,8 +360,9 @@ impl TargetLoop {
         store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
         self.set_complete(true);
-        self.polled.store(exchange.at.0, Ordering::Relaxed);
-        self.schedule.answered(has_answered, wall());
+        self.polled.store(exchange.last_instant().0, Ordering::Relaxed);
+        self.schedule.sampled(exchange.last_instant());
+        self.schedule.answered(tried.into_iter(), has_replied, wall());
         let problems = problems(&due, &exchange);
         self.log.exchanged(&self.target, problems, self.outages.is_empty(), exchange.at);
     }
@@ -391,6 +410,11 @@ fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -
         Promotion::Metrics(_) if !is_optional => Some(period),
         Promotion::Whole | Promotion::Metrics(_) => Some(period_promoted.unwrap_or(period)),
     }
+}
+
+/// Whether the target replied that it has no value now. One that rejects requests is polled less often, too.
+fn is_reply((_, failure): &(usize, Failure)) -> bool {
+    !failure.is_silence && failure.cause != Cause::PermissionLost
 }
 
 /// Which descriptions returned values, and which failed because the target rejected the user or the password.

@@ -365,7 +365,9 @@ pub(crate) async fn of_poller(
     }
     let entry_errors = entry_errors.map(checked_entry_errors).transpose()?;
     let now = app.now();
-    if app.pollers.met(poller.clone(), (applied, rejected), now) {
+    // A token of agents may send as any poller, and knows nothing of the files of each.
+    let has_files = matches!(caller.rights, Rights::Poller(_) | Rights::Admin(_));
+    if app.pollers.met(poller.clone(), (applied, rejected), now) && has_files {
         app.engine.entry_errors().report(&poller, entry_errors, now);
     }
     let active = app.on_demand.active();

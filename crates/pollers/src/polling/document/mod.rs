@@ -70,7 +70,7 @@ type Wanted<'a> = ((&'a str, &'a TlsVerification), Vec<usize>);
 impl Documents {
     pub(super) fn new(target: &Arc<Target>, host: Arc<Semaphore>) -> Self {
         let (clients, sessions) = (Vec::new(), Vec::new());
-        Self { clients, target: Arc::clone(target), host, sessions, paths: Turns::new() }
+        Self { clients, target: Arc::clone(target), host, sessions, paths: Turns::default() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -88,6 +88,7 @@ impl Documents {
                     exchange.fail_all(places, &waits_for_turn());
                     continue;
                 }
+                exchange.send(places.iter().copied());
                 // The exchange may end before the response, by its timeout.
                 let until = exchange.deadline(self.paths.begin((*path).to_owned()));
                 let client = self.clients.pop().unwrap_or_else(|| Client::new(&self.target));
@@ -106,6 +107,7 @@ impl Documents {
             };
             let Some(((path, _), places)) = documents.get(nth) else { continue };
             let Ok((client, fetched)) = answer else {
+                self.paths.failed(*path);
                 exchange.fail_all(places, &still_silent());
                 continue;
             };

@@ -72,14 +72,14 @@ impl From<Failure> for ScrapeError {
 impl Exporter {
     pub(super) fn new(target: &Arc<Target>) -> Self {
         let (client, has_user) = (Client::new(target), target.user.is_some());
-        Self { client, has_user, paths: Turns::new() }
+        Self { client, has_user, paths: Turns::default() }
     }
 
     /// Reads the metrics that descriptions of one exposition request.
     async fn scrape(
         &mut self,
         requests: &Requests<'_>,
-        at: Timestamp,
+        instants: &[Timestamp],
     ) -> Result<Scrape, ScrapeError> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
         let call = Call::get(&request.path, (ACCEPT, BODY_BYTES_MAX));
@@ -92,7 +92,7 @@ impl Exporter {
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
-        Ok(read(&text, format, requests, at)?)
+        Ok(read(&text, format, requests, instants)?)
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -106,12 +106,17 @@ impl Exporter {
             }
             // The exchange may end here, by its timeout.
             let until = exchange.deadline(self.paths.begin(path.to_owned()));
-            let Ok(scraped) = timeout_at(until, self.scrape(&requests, exchange.at)).await else {
+            exchange.send(places.iter().copied());
+            let instants: Vec<Timestamp> =
+                places.iter().map(|place| exchange.instant(*place)).collect();
+            let Ok(scraped) = timeout_at(until, self.scrape(&requests, &instants)).await else {
+                self.paths.failed(path);
                 exchange.fail_all(&places, &still_silent());
                 continue;
             };
-            if !matches!(scraped, Err(ScrapeError::User(_))) {
-                self.paths.answered(path);
+            match &scraped {
+                Err(ScrapeError::User(_)) => self.paths.failed(path),
+                _ => self.paths.answered(path),
             }
             match scraped {
                 Ok(scrape) => {
@@ -191,7 +196,7 @@ fn read(
     text: &str,
     format: Format,
     requests: &[(&Description, &PrometheusRequest)],
-    at: Timestamp,
+    instants: &[Timestamp],
 ) -> Result<Scrape, Failure> {
     let mut scrape = Scrape::default();
     let mut families: HashMap<String, Family> = HashMap::new();
@@ -215,7 +220,8 @@ fn read(
         let exposed = exposed(&families, &sample);
         let mut bad = None;
         let of_others = scrape.readings.len();
-        for description in requesting(&sample, requests) {
+        for (description, nth) in requesting(&sample, requests) {
+            let at = instants.get(nth).copied().unwrap_or_default();
             match reading(&sample, description, &exposed, at) {
                 Ok(reading) => {
                     // Labels of the exporter may replace those in which entries differ.
@@ -294,11 +300,12 @@ fn exposed(families: &HashMap<String, Family>, sample: &Sample<'_>) -> Exposed {
     Family::SUFFIXES.iter().find_map(of_suffix).unwrap_or_default()
 }
 
-/// The descriptions that request a sample: the first of each device and labels. An empty list requests everything.
+/// The descriptions that request a sample, and their places: the first of each device and labels. An empty list requests
+/// everything.
 fn requesting<'a>(
     sample: &Sample<'_>,
     requests: &[(&'a Description, &PrometheusRequest)],
-) -> Vec<&'a Description> {
+) -> Vec<(&'a Description, usize)> {
     let names = |request: &PrometheusRequest| {
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
@@ -307,16 +314,13 @@ fn requesting<'a>(
         let stored = stored_name(sample);
         only.iter().any(|expression| expression.matches(&stored))
     };
-    let is_requested = |(description, request): &&(&Description, &PrometheusRequest)| {
-        names(request) && promoted(description)
-    };
-    let mut first: Vec<&Description> = Vec::new();
-    for (description, _) in requests.iter().filter(is_requested) {
-        let is_other = |one: &&Description| {
-            (&one.device, &one.labels) != (&description.device, &description.labels)
+    let mut first: Vec<(&Description, usize)> = Vec::new();
+    for (nth, (description, request)) in requests.iter().enumerate() {
+        let is_same = |(one, _): &(&Description, usize)| {
+            (&one.device, &one.labels) == (&description.device, &description.labels)
         };
-        if first.iter().all(is_other) {
-            first.push(description);
+        if names(request) && promoted(description) && !first.iter().any(is_same) {
+            first.push((*description, nth));
         }
     }
     first

@@ -10,7 +10,8 @@ use tokio::net::TcpListener;
 
 fn scraped(descriptions: &[Description], text: &str) -> Scrape {
     let expositions = expositions(descriptions.iter().enumerate());
-    read(text, Format::Text, &expositions[0].1, Timestamp(7_000_000)).unwrap()
+    let requests = &expositions[0].1;
+    read(text, Format::Text, requests, &vec![Timestamp(7_000_000); requests.len()]).unwrap()
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn a_page_that_is_no_exposition_and_missing_metrics_are_failures() {
     );
     let due: Vec<&Description> = all.iter().collect();
     let requests = expositions(due.iter().copied().enumerate()).remove(0).1;
-    let read = |text| read(text, Format::Text, &requests, Timestamp(0));
+    let read = |text| read(text, Format::Text, &requests, &[Timestamp(0)]);
     let page = read("<html>not metrics</html>\n").unwrap_err();
     assert!(page.what.starts_with("the response is no exposition"), "{page}");
     let scrape = read("here 1\nelsewhere 2\n").unwrap();

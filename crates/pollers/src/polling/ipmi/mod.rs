@@ -14,16 +14,21 @@ mod session;
 
 pub(crate) use sdr_cache::SdrCache;
 
-use super::poller::{Exchange, Poller, Running};
+use super::poller::{Exchange, Place, Poller, Running, Turns, still_silent, waits_for_turn};
 use super::reading::Failure;
 use crate::descriptions::{Description, Target};
 use crate::protocols::{IpmiReading, IpmiRequest, Request};
 use kernel::ipmi::{DcmiPower, DellPower, Request as Command};
-use model::Labels;
+use model::{Cause, Labels};
 use sensors::Sensors;
 use session::Session;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout_at;
+
+/// The commands that read the records of the sensors.
+const RECORDS: &str = "records";
 
 /// A BMC.
 pub(super) struct Ipmi {
@@ -31,6 +36,8 @@ pub(super) struct Ipmi {
     /// The session, kept between polls.
     session: Option<Session>,
     sensors: Option<Sensors>,
+    /// The commands by their readings: those that were not answered are sent after the others.
+    commands: Turns<String>,
     cache: SdrCache,
     /// The readings of this BMC's records.
     readings: Arc<Semaphore>,
@@ -39,7 +46,8 @@ pub(super) struct Ipmi {
 impl Ipmi {
     pub(super) fn new(target: &Arc<Target>, cache: &SdrCache, readings: Arc<Semaphore>) -> Self {
         let (target, cache) = (Arc::clone(target), cache.clone());
-        Self { target, session: None, sensors: None, cache, readings }
+        let commands = Turns::default();
+        Self { target, session: None, sensors: None, commands, cache, readings }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -52,6 +60,8 @@ impl Ipmi {
             }
             kept => kept,
         };
+        // The BMC may have ended a kept one.
+        let has_answered = kept.is_none();
         let mut session = match kept {
             Some(session) => session,
             None => match Session::open(&self.target, first).await {
@@ -59,7 +69,7 @@ impl Ipmi {
                 Err(failure) => return exchange.fail_rest(&failure),
             },
         };
-        match self.read_in(&mut session, due, exchange).await {
+        match self.read_in((&mut session, has_answered), due, exchange).await {
             Ok(()) => self.session = Some(session),
             Err(failure) => {
                 session.close().await;
@@ -68,34 +78,109 @@ impl Ipmi {
         }
     }
 
+    /// Reads in a session. An error ends it.
     async fn read_in(
         &mut self,
-        session: &mut Session,
+        (session, mut has_answered): (&mut Session, bool),
         due: &[&Description],
         exchange: &mut Exchange,
     ) -> Result<(), Failure> {
-        let is_sensor = |one: &&&Description| {
-            request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
-        };
-        if due.iter().any(|one| is_sensor(&one)) {
-            let of = (&self.cache, &*self.target, &*self.readings);
-            match &mut self.sensors {
-                Some(sensors) => sensors.refresh(session, of).await?,
-                None => self.sensors = Some(Sensors::read(session, of).await?),
+        let readings = due.iter().enumerate();
+        let mut readings: Vec<(usize, &IpmiReading)> =
+            readings.filter_map(|(place, one)| Some((place, &request(one)?.reading))).collect();
+        readings.sort_by_key(|(_, reading)| self.place(reading));
+        let mut records = None;
+        for (place, reading) in readings {
+            if exchange.is_over_for(self.place(reading)) {
+                exchange.fail(place, waits_for_turn());
+                continue;
+            }
+            if matches!(reading, IpmiReading::Sensor(_)) {
+                if records.is_none() {
+                    let until = exchange.deadline(self.commands.begin(RECORDS.to_owned()));
+                    let read = timeout_at(until, self.read_records(session)).await;
+                    records = Some(self.end(RECORDS, read, &mut has_answered)?);
+                }
+                if let Some(Err(failure)) = &records {
+                    exchange.fail(place, failure.clone());
+                    continue;
+                }
+            }
+            let command = command(reading);
+            let until = exchange.deadline(self.commands.begin(command.clone()));
+            exchange.send([place]);
+            let read = timeout_at(until, self.value(session, reading)).await;
+            let labels = due.get(place).map(|one| one.labels.clone()).unwrap_or_default();
+            match self.end(&command, read, &mut has_answered)? {
+                Ok(read) => settle(exchange, place, due, labels, read),
+                Err(failure) => exchange.fail(place, failure),
             }
         }
-        for (place, description) in due.iter().enumerate() {
-            let Some(IpmiRequest { reading, .. }) = request(description) else { continue };
-            let labels = description.labels.clone();
-            let read = match (reading, &self.sensors) {
-                (IpmiReading::Sensor(name), Some(sensors)) => sensors.value(session, name).await?,
-                (IpmiReading::Sensor(_), None) => Ok(None),
-                (IpmiReading::DcmiPower, _) => dcmi_power(session).await?,
-                (IpmiReading::DellPower, _) => dell_power(session).await?,
-            };
-            settle(exchange, place, due, labels, read);
-        }
         Ok(())
+    }
+
+    /// The place of a reading in the order.
+    fn place(&self, reading: &IpmiReading) -> Place {
+        let own = self.commands.place(&*command(reading));
+        match reading {
+            IpmiReading::Sensor(_) => own.max(self.commands.place(RECORDS)),
+            IpmiReading::DcmiPower | IpmiReading::DellPower => own,
+        }
+    }
+
+    /// Notes how a command ended. The inner error concerns this command only, the outer one the session: nothing was answered
+    /// in it.
+    fn end<T>(
+        &mut self,
+        command: &str,
+        read: Result<Result<T, Failure>, Elapsed>,
+        has_answered: &mut bool,
+    ) -> Result<Result<T, Failure>, Failure> {
+        match read.unwrap_or_else(|_| Err(still_silent())) {
+            Ok(read) => {
+                self.commands.answered(command);
+                *has_answered = true;
+                Ok(Ok(read))
+            }
+            Err(failure) => {
+                self.commands.failed(command);
+                let is_silence = *has_answered && failure.cause == Cause::SourceTimeout;
+                if is_silence { Ok(Err(failure)) } else { Err(failure) }
+            }
+        }
+    }
+
+    async fn read_records(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let of = (&self.cache, &*self.target, &*self.readings);
+        match &mut self.sensors {
+            Some(sensors) => sensors.refresh(session, of).await,
+            None => {
+                self.sensors = Some(Sensors::read(session, of).await?);
+                Ok(())
+            }
+        }
+    }
+
+    async fn value(
+        &self,
+        session: &mut Session,
+        reading: &IpmiReading,
+    ) -> Result<Result<Option<f64>, Failure>, Failure> {
+        match (reading, &self.sensors) {
+            (IpmiReading::Sensor(name), Some(sensors)) => sensors.value(session, name).await,
+            (IpmiReading::Sensor(_), None) => Ok(Ok(None)),
+            (IpmiReading::DcmiPower, _) => dcmi_power(session).await,
+            (IpmiReading::DellPower, _) => dell_power(session).await,
+        }
+    }
+}
+
+/// The name of a reading's command.
+fn command(reading: &IpmiReading) -> String {
+    match reading {
+        IpmiReading::Sensor(name) => format!("sensor {name}"),
+        IpmiReading::DcmiPower => "DCMI power".to_owned(),
+        IpmiReading::DellPower => "power of Dell".to_owned(),
     }
 }
 
@@ -173,3 +258,6 @@ pub fn parse_any(bytes: &[u8]) {
     session::parse_any(bytes);
     packets::parse_any(bytes);
 }
+
+#[cfg(test)]
+mod tests;

@@ -189,11 +189,12 @@ async fn handshake(
 
 async fn connect(target: &Target) -> Result<UdpSocket, Failure> {
     let found = lookup_host((&*target.host, target.port)).await;
-    let found = found.map_err(|error| Failure::broken(format!("cannot resolve: {error}")))?;
+    let found = found.map_err(|error| Failure::unreachable(format!("cannot resolve: {error}")))?;
     let address = found.into_iter().next();
-    let address = address.ok_or_else(|| Failure::broken("the name has no address"))?;
+    let address = address.ok_or_else(|| Failure::unreachable("the name has no address"))?;
     let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let failed = |error: std::io::Error| Failure::broken(format!("cannot open a socket: {error}"));
+    let failed =
+        |error: std::io::Error| Failure::unreachable(format!("cannot open a socket: {error}"));
     let socket = UdpSocket::bind(local).await.map_err(failed)?;
     socket.connect(address).await.map_err(failed)?;
     Ok(socket)
@@ -285,7 +286,7 @@ async fn exchange(
 
 async fn send(socket: &UdpSocket, packet: &[u8]) -> Result<(), Failure> {
     let sent = socket.send(packet).await;
-    sent.map(|_| ()).map_err(|error| Failure::broken(format!("cannot be reached: {error}")))
+    sent.map(|_| ()).map_err(|error| Failure::unreachable(format!("cannot be reached: {error}")))
 }
 
 /// Waits for a packet that opens; `None` if none arrives in time.
@@ -297,8 +298,8 @@ async fn receive<T>(
     let wait = async {
         for _ in 0..STRANGERS_MAX {
             let received = socket.recv(&mut packet).await;
-            let bytes =
-                received.map_err(|error| Failure::broken(format!("cannot be reached: {error}")))?;
+            let bytes = received
+                .map_err(|error| Failure::unreachable(format!("cannot be reached: {error}")))?;
             if let Some(opened) = packet.get(..bytes).and_then(&open) {
                 return Ok(Some(opened));
             }

@@ -55,7 +55,7 @@ impl SnmpTransport {
         let socket =
             || UdpTransport::builder().bind(local).recv_buffer_size(RECEIVE_BUFFER_BYTES).build();
         let bound = cell.get_or_try_init(socket).await;
-        bound.map_err(|error| Failure::broken(format!("cannot open a socket: {error}")))
+        bound.map_err(|error| Failure::unreachable(format!("cannot open a socket: {error}")))
     }
 }
 
@@ -91,10 +91,11 @@ impl SnmpClient {
         limit: Duration,
     ) -> Result<Self, Failure> {
         let found = lookup_host((&*target.host, target.port)).await;
-        let found = found.map_err(|error| Failure::broken(format!("cannot resolve: {error}")))?;
+        let found =
+            found.map_err(|error| Failure::unreachable(format!("cannot resolve: {error}")))?;
         let address = found.into_iter().next();
         let address: SocketAddr =
-            address.ok_or_else(|| Failure::broken("the name has no address"))?;
+            address.ok_or_else(|| Failure::unreachable("the name has no address"))?;
         let user = target.user.as_ref().map_or("", |user| user.reveal()).to_owned();
         let auth = match version {
             SnmpVersion::V1 => async_snmp::Auth::v1(user.clone()),
@@ -149,11 +150,21 @@ impl SnmpClient {
         response.map_err(|error| request_error(&error))
     }
 
-    /// Reads a column of a table.
-    pub(super) async fn walk(&self, column: &Oid) -> Result<Vec<VarBind>, Failure> {
-        let mut stream = self.client.walk(column.clone()).map_err(|error| failure(&error))?;
+    /// Reads a column of a table, by GETBULK if `is_unanswered`, which becomes false when the agent answers.
+    pub(super) async fn walk(
+        &self,
+        column: &Oid,
+        is_unanswered: &mut bool,
+    ) -> Result<Vec<VarBind>, Failure> {
+        let column = column.clone();
+        let stream = match *is_unanswered {
+            true => self.client.walk(column),
+            false => self.client.walk_getnext(column),
+        };
+        let mut stream = stream.map_err(|error| failure(&error))?;
         let (mut rows, mut text_bytes) = (Vec::new(), 0);
         while let Some(row) = stream.next().await {
+            *is_unanswered &= row.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout);
             let mut row = row.map_err(|error| failure(&error))?;
             if let Value::OctetString(text) = &mut row.value {
                 text_bytes += text.len();
@@ -166,6 +177,7 @@ impl SnmpClient {
             }
             rows.push(row);
         }
+        *is_unanswered = false;
         Ok(rows)
     }
 }
@@ -328,7 +340,9 @@ fn failure(error: &Error) -> Failure {
             Failure::denied(format!("the agent rejects the user: {status}"))
         }
         Error::Auth { .. } => Failure::denied("user or password is rejected"),
-        Error::Network { source, .. } => Failure::broken(format!("cannot be reached: {source}")),
+        Error::Network { source, .. } => {
+            Failure::unreachable(format!("cannot be reached: {source}"))
+        }
         Error::Snmp { status, .. } => Failure::broken(format!("the agent reports {status}")),
         _ => match error.kind() {
             ErrorKind::WalkAborted => Failure::broken("a table does not end, or is not in order"),

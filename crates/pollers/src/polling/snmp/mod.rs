@@ -20,10 +20,12 @@ mod wraps;
 
 pub(super) use client::SnmpTransport;
 
-use super::poller::{Exchange, Poller, Running};
+use super::poller::{Exchange, Poller, Running, Turns, still_silent, waits_for_turn};
 use super::reading::Failure;
 use crate::descriptions::{Description, Target};
-use crate::protocols::{Request, SnmpObject, SnmpRequest, SnmpVersion};
+use crate::protocols::{
+    Oid as SnmpOid, OidTemplate, Request, SnmpObject, SnmpRequest, SnmpVersion,
+};
 use async_snmp::message::Message;
 use async_snmp::{DecodeConfig, Oid};
 use bytes::Bytes;
@@ -33,6 +35,7 @@ use model::{Kind, Labels};
 use requests::Variable;
 use rows::Rows;
 use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
 use wraps::Wraps;
 
 /// An SNMP agent.
@@ -56,6 +59,8 @@ struct AgentState {
     rows: Rows,
     wraps: Wraps,
     limits: Limits,
+    /// The columns whose walk did not end.
+    walks: Turns<SnmpOid>,
     /// Whether the agent has no sysUpTime.
     lacks_uptime: bool,
 }
@@ -110,24 +115,30 @@ impl Snmp {
                 SnmpClient::open(&self.target, version, &self.transport, limit).await?
             }
         };
-        let mut variables = Vec::new();
+        let (mut variables, mut unwalked) = (Vec::new(), Vec::new());
         for place in places {
             let Some(description) = due.get(*place) else { continue };
             let Some(SnmpRequest { object, .. }) = request(description) else { continue };
-            let variable = match object {
-                SnmpObject::Oid(oid) => Variable::of(Oid::from_slice(&oid.0)),
-                SnmpObject::Row(template) => match state.rows.find(&opened, template).await? {
-                    Ok(variable) => variable,
-                    Err(failure) => {
-                        exchange.fail(*place, failure);
-                        continue;
-                    }
-                },
-            };
-            let is_counter = description.meaning().is_some_and(|one| one.kind == Kind::Counter);
-            variables.push(Variable { place: *place, is_counter, ..variable });
+            match object {
+                SnmpObject::Oid(oid) => {
+                    let variable = Variable::of(Oid::from_slice(&oid.0));
+                    variables.push(Variable { place: *place, ..variable });
+                }
+                SnmpObject::Row(template) if state.rows.has(template) => {
+                    variables.extend(row(*place, template, exchange, state));
+                }
+                SnmpObject::Row(template) => unwalked.push((*place, &**template)),
+            }
         }
-        requests::read(&opened, variables, due, exchange, state).await?;
+        // A walk that is not answered must cost no other value.
+        let has_no_other = variables.is_empty();
+        read_variables(&opened, variables, due, exchange, state).await?;
+        match walk(&opened, unwalked, exchange, state).await {
+            Err(failure) if has_no_other => return Err(failure),
+            // Their failures are added.
+            Err(_) => {}
+            Ok(rows) => read_variables(&opened, rows, due, exchange, state).await?,
+        }
         *client = Some(opened);
         Ok(())
     }
@@ -140,6 +151,84 @@ impl Poller for Snmp {
         exchange: &'a mut Exchange,
     ) -> Running<'a> {
         Box::pin(self.read(due, exchange))
+    }
+}
+
+async fn read_variables(
+    client: &SnmpClient,
+    mut variables: Vec<Variable>,
+    due: &[&Description],
+    exchange: &mut Exchange,
+    state: &mut AgentState,
+) -> Result<(), Failure> {
+    for variable in &mut variables {
+        let meaning = due.get(variable.place).and_then(|one| one.meaning());
+        variable.is_counter = meaning.is_some_and(|one| one.kind == Kind::Counter);
+    }
+    requests::read(client, variables, due, exchange, state).await
+}
+
+/// The variable of a template's row, if there is one.
+fn row(
+    place: usize,
+    template: &OidTemplate,
+    exchange: &mut Exchange,
+    state: &AgentState,
+) -> Option<Variable> {
+    match state.rows.find(template) {
+        Ok(variable) => Some(Variable { place, ..variable }),
+        Err(failure) => {
+            exchange.fail(place, failure);
+            None
+        }
+    }
+}
+
+/// Walks the columns of templates: those that did not end before are the last. Returns the variables of their rows.
+///
+/// # Errors
+/// No walk is answered.
+async fn walk(
+    client: &SnmpClient,
+    mut templates: Vec<(usize, &OidTemplate)>,
+    exchange: &mut Exchange,
+    state: &mut AgentState,
+) -> Result<Vec<Variable>, Failure> {
+    templates.sort_by_key(|(_, template)| (state.walks.place(&template.column), &template.column));
+    let (mut rows, mut silence, mut has_ended) = (Vec::new(), None, templates.is_empty());
+    for of_column in templates.chunk_by(|(_, one), (_, next)| one.column == next.column) {
+        let Some((_, template)) = of_column.first() else { continue };
+        let places: Vec<usize> = of_column.iter().map(|(place, _)| *place).collect();
+        if exchange.is_over_for(state.walks.place(&template.column)) {
+            exchange.fail_all(&places, &waits_for_turn());
+            continue;
+        }
+        let until = exchange.deadline(state.walks.begin(template.column.clone()));
+        // If the agent answers nothing by the end of the exchange, the next one walks by GETNEXT.
+        let AgentState { limits, walks, rows: known, .. } = state;
+        limits.is_unanswered = client.has_bulk() && limits.bulk > 0;
+        let walked = known.walk(client, template, &mut limits.is_unanswered);
+        let walked = timeout_at(until, walked).await.unwrap_or_else(|_| Err(still_silent()));
+        match walked {
+            Ok(()) => {
+                walks.answered(&template.column);
+                has_ended = true;
+                for (place, template) in of_column {
+                    rows.extend(row(*place, template, exchange, state));
+                }
+            }
+            Err(failure) => {
+                walks.failed(&template.column);
+                limits.begin(Instant::now());
+                has_ended |= !failure.is_silence;
+                exchange.fail_all(&places, &failure);
+                silence = Some(failure);
+            }
+        }
+    }
+    match silence.filter(|_| !has_ended) {
+        Some(failure) => Err(failure),
+        None => Ok(rows),
     }
 }
 
@@ -163,3 +252,6 @@ pub fn parse_any(bytes: &[u8]) {
     }
     blocks::values(pdu.varbinds().to_vec());
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,15 @@ enum Request {
     Bulk(Block),
 }
 
+impl Request {
+    fn variables(&self) -> &[Variable] {
+        match self {
+            Self::Get(variables) => variables,
+            Self::Bulk(block) => &block.variables,
+        }
+    }
+}
+
 /// A request that was sent, its OIDs, and its response.
 type Answered = (Request, Vec<Oid>, Result<Vec<VarBind>, RequestError>);
 
@@ -84,6 +93,7 @@ pub(super) async fn read(
         while sent.len() < IN_FLIGHT_MAX
             && let Some(request) = requests.pop()
         {
+            exchange.send(request.variables().iter().map(|one| one.place));
             sent.spawn(send(client.clone(), request, !state.lacks_uptime));
         }
         let Some(answered) = sent.join_next().await else { return Ok(()) };
@@ -245,7 +255,8 @@ fn add(
     exchange: &mut Exchange,
     state: &mut AgentState,
 ) {
-    let beyond = wrapped(request, found, exchange.at, state);
+    let at = request.first().map_or(exchange.at, |one| exchange.instant(one.place));
+    let beyond = wrapped(request, found, at, state);
     for Variable { place, oid, row, is_counter } in request {
         if let Some(RowText { oid, text, column }) = row
             && found.get(oid).and_then(of_row).as_ref() != Some(text)

@@ -29,21 +29,31 @@ struct Column {
 }
 
 impl Rows {
-    /// The variable of a template's row. The inner error concerns this row only.
-    pub(super) async fn find(
+    /// Whether the column of a template was walked.
+    pub(super) fn has(&self, template: &OidTemplate) -> bool {
+        let known = self.columns.get(&Oid::from_slice(&template.column.0));
+        known.is_some_and(|known| known.walked.elapsed() < WALK_EVERY)
+    }
+
+    /// Walks the column of a template. `is_unanswered` becomes false when the agent answers.
+    pub(super) async fn walk(
         &mut self,
         client: &SnmpClient,
         template: &OidTemplate,
-    ) -> Result<Result<Variable, Failure>, Failure> {
+        is_unanswered: &mut bool,
+    ) -> Result<(), Failure> {
         let column = Oid::from_slice(&template.column.0);
-        let is_known = |known: &Column| known.walked.elapsed() < WALK_EVERY;
-        if !self.columns.get(&column).is_some_and(is_known) {
-            let indexes = walk(client, &column).await?;
-            self.columns.insert(column.clone(), Column { walked: Instant::now(), indexes });
-        }
+        let indexes = walk(client, &column, is_unanswered).await?;
+        self.columns.insert(column, Column { walked: Instant::now(), indexes });
+        Ok(())
+    }
+
+    /// The variable of a template's row, of a column that was walked.
+    pub(super) fn find(&self, template: &OidTemplate) -> Result<Variable, Failure> {
+        let column = Oid::from_slice(&template.column.0);
         let shown = template.text.escape_debug();
         let found = self.columns.get(&column).and_then(|known| known.indexes.get(&template.text));
-        Ok(match found {
+        match found {
             Some(Some(index)) => {
                 let all = [&template.before.0[..], index, &template.after.0].concat();
                 let row = [&template.column.0[..], index].concat();
@@ -52,7 +62,7 @@ impl Rows {
             }
             Some(None) => Err(Failure::broken(format!("several rows have the text `{shown}`"))),
             None => Err(Failure::broken(format!("no row has the text `{shown}`"))),
-        })
+        }
     }
 
     /// Forgets a column, because a row of it has another text now.
@@ -64,9 +74,10 @@ impl Rows {
 async fn walk(
     client: &SnmpClient,
     column: &Oid,
+    is_unanswered: &mut bool,
 ) -> Result<HashMap<String, Option<Vec<u32>>>, Failure> {
     let mut indexes = HashMap::new();
-    for found in client.walk(column).await? {
+    for found in client.walk(column, is_unanswered).await? {
         let Some(index) = found.oid.arcs().get(column.arcs().len()..) else { continue };
         if let Some(text) = of_row(&found.value) {
             let index = Some(index.to_vec());

@@ -87,3 +87,21 @@ fn a_change_counts_as_applied_if_every_poller_of_the_device_applies_it() {
     let reason = vec!["the poller one: too short".to_owned()];
     assert_eq!(listed(&site), [(0, by, vec![]), (0, none, reason)]);
 }
+
+#[test]
+fn a_token_of_agents_changes_no_errors_of_description_files() {
+    const AGENTS: &str = "Authorization: Bearer token-of-agents\r\n";
+    let site = Site::start();
+    polls(&site, "one", 0);
+    let count_after = |token: &str, count: u32| {
+        let errors = json!({"count": count, "listed": []});
+        let request = json!({"poller": "one", "names": ["pdu-1"], "applied": 0, "rejected": [], "entry_errors": errors});
+        good(&site, token, "POST /v1/poller/promotions", &request);
+        let pollers = good(&site, ADMIN, "GET /api/v1/pollers", &Value::Null);
+        pollers[0]["entry_errors"]["count"].as_u64().unwrap()
+    };
+    assert_eq!(
+        [(AGENTS, 3), (ADMIN, 2), (AGENTS, 0)].map(|(token, n)| count_after(token, n)),
+        [0, 2, 2]
+    );
+}

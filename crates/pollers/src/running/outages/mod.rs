@@ -30,12 +30,17 @@ struct Outage {
 pub(super) struct Outages {
     /// Instant of the last value of each description; at first the instant up to which it has earlier values or gaps.
     good: Vec<Timestamp>,
+    /// Whether each description is polled now.
+    is_polled: Vec<bool>,
     open: HashMap<Part, Outage>,
 }
 
+/// A description, its place among those before if it is polled now and was polled, and whether it is polled now.
+pub(super) type Polled<'a> = (&'a Description, Option<usize>, bool);
+
 impl Outages {
     pub(super) fn new() -> Self {
-        Self { good: Vec::new(), open: HashMap::new() }
+        Self { good: Vec::new(), is_polled: Vec::new(), open: HashMap::new() }
     }
 
     /// Whether nothing fails.
@@ -59,16 +64,16 @@ impl Outages {
         open.map(|(_, outage)| outage.reported.max(outage.from)).min()
     }
 
-    /// Replaces the descriptions. Each of `after` comes with its place among those before, if it is polled now and was
-    /// polled. The gaps of all others end now. A new one of a device has values or gaps up to `begin`.
+    /// Replaces the descriptions by `after`. The gaps of those that have no place before end now. A new one of a device has
+    /// values or gaps up to `begin`.
     pub(super) fn set(
         &mut self,
         before: &[Arc<Description>],
-        after: &[(&Description, Option<usize>)],
+        after: &[Polled<'_>],
         now: Timestamp,
         begin: impl Fn(&DeviceId) -> Timestamp,
     ) -> Vec<Missing> {
-        let good = |(one, place): &(&Description, Option<usize>)| {
+        let good = |(one, place, _): &Polled<'_>| {
             let good = place.and_then(|place| self.good.get(place).copied());
             good.unwrap_or_else(|| begin(&one.device))
         };
@@ -77,13 +82,12 @@ impl Outages {
         for (part, outage) in std::mem::take(&mut self.open) {
             let part_now = match &part {
                 Part::Device(device) => {
-                    let is_same = |(one, place): &(&Description, Option<usize>)| {
-                        place.is_some() && one.device == *device
-                    };
+                    let is_same =
+                        |(one, place, _): &Polled<'_>| place.is_some() && one.device == *device;
                     after.iter().any(is_same).then(|| part.clone())
                 }
                 Part::Description(old) => {
-                    let now = after.iter().position(|(_, place)| *place == Some(*old));
+                    let now = after.iter().position(|(_, place, _)| *place == Some(*old));
                     now.map(Part::Description)
                 }
             };
@@ -94,6 +98,7 @@ impl Outages {
         }
         let missing = self.end(before, now);
         (self.good, self.open) = (good, open);
+        self.is_polled = after.iter().map(|(.., is_polled)| *is_polled).collect();
         missing
     }
 
@@ -117,10 +122,9 @@ impl Outages {
             }
         }
         for (device, all) in devices {
-            let whole = whole_failure(&all, &failed);
+            let of_due: Vec<(usize, u64)> =
+                all.iter().filter_map(|nth| due.get(*nth).copied()).collect();
             let part = Part::Device(device.clone());
-            let last = all.iter().filter_map(|nth| self.good.get(due.get(*nth)?.0)).max();
-            let last = last.copied().unwrap_or(exchange.at);
             let of_device = |span, failure: &Failure| Missing {
                 device: device.clone(),
                 source: protocol(descriptions),
@@ -128,31 +132,116 @@ impl Outages {
                 cause: failure.cause,
                 detail: failure.what.to_string(),
             };
+            let whole = whole_failure(&all, &failed)
+                .filter(|_| self.is_rest_failing(descriptions, device, &of_due));
             if let Some(failure) = whole {
+                let last = self.last_good(descriptions, device).unwrap_or(exchange.at);
+                self.end_values(descriptions, device, last, &mut missing);
                 self.grow(part, last, exchange.at, failure, &mut missing, of_device);
                 continue;
             }
-            let has_recovered = self.close(&part, exchange.at, &mut missing, of_device);
-            let missed = all.iter().filter_map(|nth| Some(due.get(*nth)?.1)).max().unwrap_or(0);
             // An unreachable device is polled less often: the ticks until now are in the gap that ended.
-            if missed > 0 && !has_recovered {
-                let what = format!("{missed} ticks: the exchange before took too long");
-                let failure =
-                    Failure { cause: Cause::MissedTicks, what: what.into(), is_account: false };
-                missing.push(of_device((last, exchange.at), &failure));
+            let good = all.iter().filter(|nth| !failed.contains_key(*nth));
+            let first = good.map(|nth| exchange.instant(*nth)).min().unwrap_or(exchange.at);
+            if !self.close(&part, first, &mut missing, of_device) {
+                self.miss_ticks(descriptions, &of_due, first, &mut missing, of_device);
             }
-            for nth in all {
-                let Some((place, _)) = due.get(nth) else { continue };
-                self.one(
-                    descriptions,
-                    *place,
-                    failed.get(&nth).copied(),
-                    exchange.at,
-                    &mut missing,
-                );
+            for (nth, (place, _)) in all.iter().zip(of_due) {
+                let failure = failed.get(nth).copied();
+                let at = failure.map_or_else(|| exchange.instant(*nth), |_| exchange.at);
+                self.one(descriptions, place, failure, at, &mut missing);
             }
         }
         missing
+    }
+
+    /// Places of the descriptions of a device that are polled.
+    fn polled_of<'a>(
+        &'a self,
+        descriptions: &'a [Arc<Description>],
+        device: &'a DeviceId,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let all = descriptions.iter().zip(&self.is_polled).enumerate();
+        let of_device = all.filter(|(_, (one, is_polled))| **is_polled && one.device == *device);
+        of_device.map(|(place, _)| place)
+    }
+
+    /// Whether all of a device that is not due failed at its latest poll.
+    fn is_rest_failing(
+        &self,
+        descriptions: &[Arc<Description>],
+        device: &DeviceId,
+        due: &[(usize, u64)],
+    ) -> bool {
+        let is_failing = |place: usize| {
+            self.open.contains_key(&Part::Description(place))
+                || due.iter().any(|(due, _)| *due == place)
+        };
+        self.open.contains_key(&Part::Device(device.clone()))
+            || self.polled_of(descriptions, device).all(is_failing)
+    }
+
+    /// Instant of the last value of a device.
+    fn last_good(&self, descriptions: &[Arc<Description>], device: &DeviceId) -> Option<Timestamp> {
+        let polled = self.polled_of(descriptions, device);
+        polled.filter_map(|place| self.good.get(place).copied()).max()
+    }
+
+    /// Ends the gaps of values of a device whose own gap begins at `last`.
+    fn end_values(
+        &mut self,
+        descriptions: &[Arc<Description>],
+        device: &DeviceId,
+        last: Timestamp,
+        missing: &mut Vec<Missing>,
+    ) {
+        let is_of = |part: &Part| match part {
+            Part::Description(place) => {
+                descriptions.get(*place).filter(|one| one.device == *device).cloned()
+            }
+            Part::Device(_) => None,
+        };
+        self.open.retain(|part, outage| {
+            let Some(description) = is_of(part) else { return true };
+            if outage.from < last {
+                missing.push(of_value(&description, (outage.from, last), &outage.failure));
+            }
+            false
+        });
+    }
+
+    /// Adds the ticks that were missed, except those in the gaps of values that fail: since the last value of the device as
+    /// a gap of all that it returns, and before as gaps of the values.
+    fn miss_ticks(
+        &self,
+        descriptions: &[Arc<Description>],
+        due: &[(usize, u64)],
+        at: Timestamp,
+        missing: &mut Vec<Missing>,
+        of_device: impl Fn((Timestamp, Timestamp), &Failure) -> Missing,
+    ) {
+        let failure = |missed: u64| {
+            Failure::missed_ticks(format!("{missed} ticks: the exchange before took too long"))
+        };
+        let is_late = |(place, missed): &&(usize, u64)| {
+            *missed > 0 && !self.open.contains_key(&Part::Description(*place))
+        };
+        let late = || due.iter().filter(is_late);
+        let first = late().next().and_then(|(place, _)| descriptions.get(*place));
+        let last = first.and_then(|first| self.last_good(descriptions, &first.device));
+        let Some(last) = last else { return };
+        let mut of_all = None;
+        for (place, missed) in late() {
+            let (Some(one), Some(good)) = (descriptions.get(*place), self.good.get(*place)) else {
+                continue;
+            };
+            if *good == last {
+                of_all = of_all.max(Some(*missed));
+            } else {
+                missing.push(of_value(one, (*good, at), &failure(*missed)));
+            }
+        }
+        missing.extend(of_all.map(|missed| of_device((last, at), &failure(missed))));
     }
 
     /// Reports the open gaps up to now, because polling ends.
@@ -187,13 +276,7 @@ impl Outages {
     ) {
         let Some(description) = descriptions.get(place) else { return };
         let last = self.good.get(place).copied().unwrap_or(at);
-        let of_one = |span, failure: &Failure| Missing {
-            device: description.device.clone(),
-            source: source_of(description),
-            span,
-            cause: failure.cause,
-            detail: failure.what.to_string(),
-        };
+        let of_one = |span, failure: &Failure| of_value(description, span, failure);
         match failure {
             Some(failure) => {
                 self.grow(Part::Description(place), last, at, failure, missing, of_one);
@@ -259,120 +342,20 @@ fn protocol(descriptions: &[Arc<Description>]) -> String {
     descriptions.first().map_or_else(String::new, |one| one.target.protocol.to_string())
 }
 
+/// A gap of one value.
+fn of_value(description: &Description, span: (Timestamp, Timestamp), failure: &Failure) -> Missing {
+    Missing {
+        device: description.device.clone(),
+        source: source_of(description),
+        span,
+        cause: failure.cause,
+        detail: failure.what.to_string(),
+    }
+}
+
 fn source_of(description: &Description) -> String {
     format!("{}/{}", description.target.protocol, description.name)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptions::{Directory, read_text};
-    use std::path::Path;
-
-    fn descriptions(names: &[&str]) -> Vec<Arc<Description>> {
-        let entry = |name: &&str| {
-            format!("- {{name: {name}, device_id: bmc, url: 'http://bmc/a#{name}'}}\n")
-        };
-        let mut directory = Directory::default();
-        let text: String = names.iter().map(entry).collect();
-        read_text(&Path::new("file").into(), &text, &mut directory);
-        directory.descriptions.into_iter().map(Arc::new).collect()
-    }
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp(seconds * Timestamp::SECOND)
-    }
-
-    fn outages(all: &[Arc<Description>]) -> Outages {
-        let mut outages = Outages::new();
-        let new: Vec<_> = all.iter().map(|one| (&**one, None)).collect();
-        assert_eq!(outages.set(&[], &new, at(0), |_| at(0)), []);
-        outages
-    }
-
-    fn exchange(seconds: i64, failures: &[(usize, &Failure)]) -> Exchange {
-        let mut exchange = Exchange::new(at(seconds), 2);
-        for (place, failure) in failures {
-            exchange.fail(*place, (*failure).clone());
-        }
-        exchange
-    }
-
-    fn spans(missing: &[Missing]) -> Vec<(&str, i64, i64, Cause)> {
-        let second = |at: Timestamp| at.0 / Timestamp::SECOND;
-        missing
-            .iter()
-            .map(|one| (&*one.source, second(one.span.0), second(one.span.1), one.cause))
-            .collect()
-    }
-
-    #[test]
-    fn a_dead_device_is_one_gap_that_grows() {
-        let all = descriptions(&["a", "b"]);
-        let due = [(0, 0), (1, 0)];
-        let silent =
-            Failure { cause: Cause::SourceTimeout, what: "no answer".into(), is_account: false };
-        let mut outages = outages(&all);
-        assert_eq!(outages.update(&all, &due, &exchange(5, &[])), []);
-        let mut missing = Vec::new();
-        assert_eq!(outages.reported(&all, &all[0].device), None);
-        for second in (10..200).step_by(5) {
-            let failed = exchange(second, &[(0, &silent), (1, &silent)]);
-            missing.extend(outages.update(&all, &due, &failed));
-            let reported = missing.last().map(|one| one.span.1);
-            assert_eq!(outages.reported(&all, &all[0].device), reported);
-        }
-        missing.extend(outages.update(&all, &due, &exchange(200, &[])));
-        let timeout = Cause::SourceTimeout;
-        let expected = [(5, 10), (5, 70), (5, 130), (5, 190), (5, 200)]
-            .map(|(from, to)| ("json", from, to, timeout));
-        assert_eq!(spans(&missing), expected);
-        assert_eq!(outages.end(&all, at(205)), []);
-    }
-
-    #[test]
-    fn one_bad_value_is_a_gap_of_its_metric() {
-        let all = descriptions(&["a", "b"]);
-        let due = [(0, 0), (1, 0)];
-        let broken =
-            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
-        let denied = Failure { cause: Cause::PermissionLost, what: "no".into(), is_account: false };
-        let mut outages = outages(&all);
-        let mut missing = outages.update(&all, &due, &exchange(5, &[(1, &broken)]));
-        missing.extend(outages.update(&all, &due, &exchange(10, &[(1, &denied)])));
-        missing.extend(outages.end(&all, at(15)));
-        let (broken, denied) = (Cause::SourceBroken, Cause::PermissionLost);
-        assert_eq!(
-            spans(&missing),
-            [("json/b", 0, 5, broken), ("json/b", 0, 10, broken), ("json/b", 10, 15, denied)]
-        );
-    }
-
-    #[test]
-    fn missed_ticks_are_a_gap() {
-        let all = descriptions(&["a", "b"]);
-        let mut outages = outages(&all);
-        outages.update(&all, &[(0, 0), (1, 0)], &exchange(5, &[]));
-        let missing = outages.update(&all, &[(0, 3), (1, 3)], &exchange(25, &[]));
-        assert_eq!(spans(&missing), [("json", 5, 25, Cause::MissedTicks)]);
-    }
-
-    #[test]
-    fn a_gap_lasts_over_a_change_of_the_files_and_ends_with_its_entry() {
-        let all = descriptions(&["a", "b", "c"]);
-        let due = [(0, 0), (1, 0), (2, 0)];
-        let broken =
-            Failure { cause: Cause::SourceBroken, what: "no match".into(), is_account: false };
-        let mut outages = outages(&all);
-        let mut failed = exchange(5, &[(0, &broken), (1, &broken)]);
-        failed.settle(2);
-        assert_eq!(outages.update(&all, &due, &failed).len(), 2);
-        // `a` is removed, and `b` is the first now.
-        let after = [(&*all[1], Some(1)), (&*all[2], Some(2))];
-        let ended = outages.set(&all, &after, at(8), |_| at(8));
-        assert_eq!(spans(&ended), [("json/a", 0, 8, Cause::SourceBroken)]);
-        let rest = all[1..].to_vec();
-        let closed = outages.update(&rest, &[(0, 0), (1, 0)], &exchange(10, &[]));
-        assert_eq!(spans(&closed), [("json/b", 0, 10, Cause::SourceBroken)]);
-    }
-}
+mod tests;

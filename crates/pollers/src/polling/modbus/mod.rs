@@ -18,6 +18,8 @@ const REGISTERS_MAX: u16 = 125;
 const READ_HOLDING_REGISTERS: u8 = 3;
 const READ_INPUT_REGISTERS: u8 = 4;
 const EXCEPTION: u8 = 0x80;
+/// A gateway finds no path to the unit, or the unit does not answer it.
+const GATEWAY_EXCEPTIONS: [u8; 2] = [10, 11];
 
 /// A Modbus service. The connection is kept between exchanges.
 pub(super) struct Modbus {
@@ -64,7 +66,7 @@ struct Block {
 
 impl Modbus {
     pub(super) fn new(target: &Arc<Target>) -> Self {
-        Self { target: Arc::clone(target), connection: None, units: Turns::new() }
+        Self { target: Arc::clone(target), connection: None, units: Turns::default() }
     }
 
     /// Reads each block. Units that failed are read last: a gateway may wait for one of them until the exchange ends.
@@ -87,9 +89,11 @@ impl Modbus {
                     Err(failure) => return exchange.fail_rest(&failure),
                 },
             };
+            exchange.send(block.places.iter().copied());
             let must_be_short = self.units.begin(block.unit);
             let until = exchange.deadline(must_be_short);
             let Ok(read) = timeout_at(until, connection.registers(&block)).await else {
+                self.units.failed(&block.unit);
                 exchange.fail_all(&block.places, &still_silent());
                 continue;
             };
@@ -106,7 +110,15 @@ impl Modbus {
                 }
                 // What else comes by this connection may belong to this request.
                 Err(error) if !matches!(error, ReadError::Exception(_)) => {
+                    self.units.failed(&block.unit);
                     exchange.fail_all(&block.places, &failed(&error));
+                    continue;
+                }
+                // The gateway answers, not the unit, and may need the time of other units for it.
+                Err(ReadError::Exception(code)) if GATEWAY_EXCEPTIONS.contains(&code) => {
+                    self.units.failed(&block.unit);
+                    exchange.fail_all(&block.places, &rejected(code));
+                    (is_kept, self.connection) = (false, Some(connection));
                     continue;
                 }
                 Ok(registers) => add(&block, &registers, due, exchange),
@@ -125,7 +137,8 @@ impl Modbus {
 
 async fn connect(target: &Target) -> Result<Connection, Failure> {
     let stream = TcpStream::connect((&*target.host, target.port)).await;
-    let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+    let stream =
+        stream.map_err(|error| Failure::unreachable(format!("cannot connect: {error}")))?;
     Ok(Connection { stream, transaction: 0 })
 }
 
@@ -311,9 +324,11 @@ fn failed(error: &ReadError) -> Failure {
     match error {
         ReadError::Exception(code) => rejected(*code),
         ReadError::Transport(error) if is_closed(error) => {
-            Failure::broken("the device closed the connection")
+            Failure::unreachable("the device closed the connection")
         }
-        ReadError::Transport(error) => Failure::broken(format!("the connection fails: {error}")),
+        ReadError::Transport(error) => {
+            Failure::unreachable(format!("the connection fails: {error}"))
+        }
         ReadError::Foreign => Failure::broken("the response does not belong to the request"),
         ReadError::Registers { bytes, requested } => Failure::broken(format!(
             "the response has {bytes} bytes for {requested} requested registers"
@@ -328,152 +343,4 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptions::{Directory, read_text};
-    use model::Timestamp;
-    use std::path::Path;
-    use tokio::net::TcpListener;
-
-    fn descriptions(paths: &[&str]) -> Vec<Description> {
-        let entry =
-            |path: &&str| format!("- {{name: a, device_id: m, url: 'modbus://m/{path}'}}\n");
-        let text: String = paths.iter().map(entry).collect();
-        let mut directory = Directory::default();
-        read_text(&Path::new("file").into(), &text, &mut directory);
-        assert_eq!(directory.findings, []);
-        directory.descriptions
-    }
-
-    #[test]
-    fn neighbouring_registers_are_read_together() {
-        let all = descriptions(&[
-            "1/10/be_be_u16",
-            "1/12/be_be_u32",
-            "1/11/be_be_u16",
-            "1/20/be_be_u16",
-            "2/14/be_be_u16",
-            "1/14/be_be_u16?table=input",
-            "1/12/be_be_u16",
-        ]);
-        let due: Vec<&Description> = all.iter().collect();
-        let found = blocks(&due);
-        let found: Vec<_> =
-            found.iter().map(|b| (b.unit, b.table, b.first, b.count, &*b.places)).collect();
-        let (holding, input) = (RegisterTable::Holding, RegisterTable::Input);
-        assert_eq!(
-            found,
-            [
-                (1, holding, 10, 4, &[0, 2, 1, 6][..]),
-                (1, holding, 20, 1, &[3]),
-                (1, input, 14, 1, &[5]),
-                (2, holding, 14, 1, &[4]),
-            ]
-        );
-        let many: Vec<String> = (0..100).map(|n| format!("1/{}/be_be_f64", n * 4)).collect();
-        let many: Vec<&str> = many.iter().map(|path| &**path).collect();
-        let all = descriptions(&many);
-        let found = blocks(&all.iter().collect::<Vec<_>>());
-        assert!(found.iter().all(|block| block.count <= REGISTERS_MAX) && found.len() == 4);
-    }
-
-    #[test]
-    fn orders_of_bytes_and_words() {
-        let of = |format: &str, registers: &[u16]| {
-            let all = descriptions(&[&format!("1/1/{format}")]);
-            let due: Vec<&Description> = all.iter().collect();
-            number(request(0, &due).unwrap().format, registers).unwrap()
-        };
-        assert_eq!(of("be_be_i16", &[0xfffe]), -2.0);
-        assert_eq!(of("le_be_u16", &[0x0100]), 1.0);
-        assert_eq!(of("be_be_u32", &[1, 2]), 65_538.0);
-        assert_eq!(of("be_le_u32", &[2, 1]), 65_538.0);
-        let [a, b, c, d] = 42.5_f32.to_be_bytes();
-        let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        assert_eq!(of("be_be_f32", &[high, low]), 42.5);
-        assert_eq!(of("le_le_f32", &[low.swap_bytes(), high.swap_bytes()]), 42.5);
-        assert_eq!(of("be_be_i64", &[0xffff, 0xffff, 0xffff, 0xfff0]), -16.0);
-        assert_eq!(of("be_le_f64", &[0, 0, 0, 0x4000]), 2.0);
-    }
-
-    /// The failures of an exchange with a device that returns these bytes after the number of the request.
-    async fn failures(response: &'static [u8]) -> Vec<String> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let device = tokio::spawn(async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = [0; 12];
-                stream.read_exact(&mut request).await.unwrap();
-                assert_eq!(request[2..], [0, 0, 0, 6, 9, 4, 0, 2, 0, 1]);
-                stream.write_all(&[&request[..2], response].concat()).await.unwrap();
-            }
-        });
-        let text = format!(
-            "{{name: a, device_id: m, url: 'modbus://127.0.0.1:{port}/9/2/be_be_u16?table=input'}}"
-        );
-        let all = crate::descriptions::entries_of(&text);
-        let (due, mut exchange) = (all.iter().collect::<Vec<_>>(), Exchange::new(Timestamp(0), 1));
-        Modbus::new(&all[0].target).exchange(&due, &mut exchange).await;
-        device.abort();
-        let values = exchange.readings.iter().map(|one| one.value.to_string());
-        values.chain(exchange.failures.iter().map(|(_, one)| one.to_string())).collect()
-    }
-
-    /// A gateway whose unit 2 closes the connection, and whose unit 3 sends its response twice.
-    async fn gateway(listener: TcpListener) {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 12];
-            while stream.read_exact(&mut request).await.is_ok() && request[6] != 2 {
-                let response = [&request[..2], &[0, 0, 0, 5, request[6], 3, 2, 0, request[6]]];
-                let times = if request[6] == 3 { 2 } else { 1 };
-                stream.write_all(&response.concat().repeat(times)).await.ok();
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_unit_that_fails_costs_no_other_unit() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let device = tokio::spawn(gateway(listener));
-        let entry = |unit: u8| {
-            format!(
-                "- {{name: u{unit}, device_id: m, url: 'modbus://127.0.0.1:{port}/{unit}/0/be_be_u16'}}\n"
-            )
-        };
-        let all = crate::descriptions::entries_of(&(1..=4).map(entry).collect::<String>());
-        let due: Vec<&Description> = all.iter().collect();
-        let mut modbus = Modbus::new(&all[0].target);
-        for order in [[1.0, 3.0, 4.0]; 3] {
-            let mut exchange = Exchange::new(Timestamp(0), 4);
-            modbus.exchange(&due, &mut exchange).await;
-            let values: Vec<f64> = exchange.readings.iter().map(|one| one.value).collect();
-            assert_eq!(values, order);
-            let [(1, failure)] = &exchange.failures[..] else { panic!("{exchange:?}") };
-            assert_eq!(failure.to_string(), "the device closed the connection");
-        }
-        device.abort();
-    }
-
-    #[tokio::test]
-    async fn a_response_is_that_of_the_request() {
-        assert_eq!(failures(&[0, 0, 0, 5, 9, 4, 2, 1, 2]).await, ["258"]);
-        let exception = "the device reports the exception illegal data address";
-        assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 2]).await, [exception]);
-        assert_eq!(failures(&[0, 0, 0, 3, 9, 0x84, 99]).await, ["the device reports exception 99"]);
-        let few = "the response has 0 bytes for 1 requested registers";
-        assert_eq!(failures(&[0, 0, 0, 3, 9, 4, 0]).await, [few]);
-        let many = "the response has 4 bytes for 1 requested registers";
-        assert_eq!(failures(&[0, 0, 0, 7, 9, 4, 4, 0, 1, 0, 2]).await, [many]);
-        let foreign = "the response does not belong to the request";
-        for other in [[0, 1, 0, 5, 9, 4, 2], [0, 0, 0, 5, 8, 4, 2], [0, 0, 0, 5, 9, 3, 2]] {
-            let other: &'static [u8] = Box::leak(Box::new(other));
-            assert_eq!(failures(other).await, [foreign]);
-        }
-        assert_eq!(failures(&[0, 0, 0, 6, 9, 4, 2, 1, 2]).await, [foreign], "another length");
-        let cut = failures(&[0, 0, 0, 5, 9, 4, 2, 1]).await;
-        assert_eq!(cut, ["the device closed the connection"]);
-    }
-}
+mod tests;
