@@ -19,7 +19,8 @@ FROM jobmeter.rollups JOIN unnest($1::int4[], $2::int8[]) AS wanted (place, id) 
 WHERE window_us = $3 AND at_us BETWEEN $4 AND $5 ORDER BY place, at_us";
 
 type Window = (Timestamp, Rollup);
-type Part = Result<(Arc<SeriesInfo>, Vec<Window>), StorageError>;
+type SeriesWindows = (Arc<SeriesInfo>, Vec<Window>);
+type Part = Result<SeriesWindows, StorageError>;
 
 /// Windows of a selection, series by series.
 pub(crate) struct WindowScan {
@@ -110,7 +111,7 @@ impl WindowScan {
             (Some(a), Some(b)) => [a <= b, b <= a],
         };
         let [from_settled, from_computed] = next;
-        let mut found: Option<(Arc<SeriesInfo>, Vec<Window>)> = None;
+        let mut found: Option<SeriesWindows> = None;
         let mut add = |part: Option<Part>| {
             if let Some(part) = part {
                 let (info, windows) = part?;
@@ -147,7 +148,7 @@ impl Iterator for WindowScan {
 }
 
 impl Settled {
-    fn read(&mut self) -> Result<Option<(Arc<SeriesInfo>, Vec<Window>)>, StorageError> {
+    fn read(&mut self) -> Result<Option<SeriesWindows>, StorageError> {
         let mut found: Option<(usize, Vec<Window>)> = None;
         loop {
             while let Some((place, _)) = self.ready.front() {
@@ -177,7 +178,7 @@ impl Settled {
         }
     }
 
-    fn named(&self, found: Option<(usize, Vec<Window>)>) -> Option<(Arc<SeriesInfo>, Vec<Window>)> {
+    fn named(&self, found: Option<(usize, Vec<Window>)>) -> Option<SeriesWindows> {
         let (place, windows) = found?;
         Some((Arc::clone(&self.targets.get(place)?.info), windows))
     }

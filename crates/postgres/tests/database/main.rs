@@ -1,6 +1,6 @@
 //! Tests of the store on a real PostgreSQL.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod conforming;
 mod server;

@@ -1,6 +1,7 @@
 //! Tests of gaps.
 
 use super::*;
+use model::Cause;
 use crate::descriptions::{Directory, read_text};
 use std::path::Path;
 
