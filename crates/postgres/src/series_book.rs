@@ -17,6 +17,19 @@ const NEWEST: &str = "SELECT DISTINCT ON (device_id, metric_id, labels, cluster,
             FROM jobmeter.job_metrics WHERE timestamp >= $1) AS stored \
     ORDER BY device_id, metric_id, labels, cluster, job_id, timestamp DESC, part DESC, place DESC";
 
+/// The newest samples of single series.
+const NEWEST_OF: &str = "SELECT device_id, metric_id, labels::text, cluster, job_id, timestamp, value \
+    FROM jobmeter.series AS s CROSS JOIN LATERAL ( \
+        SELECT timestamp, value FROM ( \
+            SELECT timestamp, value, m.tableoid AS part, m.ctid AS place FROM metrics AS m \
+            WHERE s.job_id IS NULL AND m.device_id = s.device_id AND m.metric_id = s.metric_id \
+                AND m.labels = s.labels \
+            UNION ALL SELECT timestamp, value, m.tableoid, m.ctid FROM jobmeter.job_metrics AS m \
+            WHERE m.job_id = s.job_id AND m.cluster = s.cluster AND m.device_id = s.device_id \
+                AND m.metric_id = s.metric_id AND m.labels = s.labels) AS stored \
+        ORDER BY timestamp DESC, part DESC, place DESC LIMIT 1) AS newest \
+    WHERE id = ANY ($1)";
+
 /// A stored series.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredSeries {
@@ -186,8 +199,14 @@ impl SeriesBook {
     pub(crate) async fn open(client: &Client) -> Result<Self, DatabaseError> {
         let mut book = Self::load(client).await?;
         let newest = book.of.values().flat_map(BTreeMap::values).map(|one| one.received.0).max();
-        let since = Micros(newest.unwrap_or(0).saturating_sub(CATCH_UP_US));
-        for row in client.query(NEWEST, &[&since]).await? {
+        let since = newest.unwrap_or(0).saturating_sub(CATCH_UP_US);
+        // A sender that was catching up sent older samples.
+        let behind = book.of.values().flatten().filter(|(_, one)| one.received.0 >= since);
+        let behind: Vec<i64> =
+            behind.filter(|(_, one)| one.last_us < since).map(|(_, one)| one.id).collect();
+        let mut rows = client.query(NEWEST, &[&Micros(since)]).await?;
+        rows.extend(client.query(NEWEST_OF, &[&behind]).await?);
+        for row in rows {
             let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
             book.correct(&series_of(&row, 0)?, last);
         }

@@ -1,8 +1,8 @@
 //! Tests of gaps.
 
 use super::*;
-use model::Cause;
 use crate::descriptions::{Directory, read_text};
+use model::Cause;
 use std::path::Path;
 
 fn descriptions(names: &[&str]) -> Vec<Arc<Description>> {

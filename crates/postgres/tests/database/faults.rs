@@ -1,0 +1,122 @@
+//! The store while its connections and its process end.
+
+use crate::server::{database, execute};
+use conformance::{S, Sender, T0, spec};
+use model::Timestamp;
+use postgres::{DatabaseError, PostgresStore, Settings};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::sync_channel;
+use storage::{Clock, Incoming, Outcome, Selector, Storage};
+use tokio_postgres::Config;
+
+const KILL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
+
+/// A clock that moves by a tenth of a second whenever it is read.
+fn clock() -> Clock {
+    let now = AtomicI64::new(T0);
+    Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
+}
+
+fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+    let settings = Settings { background_maintenance: false, ..Settings::default() };
+    PostgresStore::open(Arc::new(database.clone()), settings, clock())
+}
+
+fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
+    let mut frame = Vec::new();
+    wire::Encoder::default().encode(batch, &mut frame).unwrap();
+    let one = wire::Frames::of(&frame).next().unwrap().unwrap();
+    let decoded = wire::Decoder::default().decode(&one).unwrap();
+    let incoming = Incoming { frame, decoded, received: Timestamp(T0 + 3600 * S) };
+    let (done, outcomes) = sync_channel(1);
+    store.append(vec![incoming], Box::new(move |all| done.send(all).unwrap()));
+    outcomes.recv().unwrap().remove(0)
+}
+
+/// The instants of all samples.
+fn stored(store: &PostgresStore) -> Vec<i64> {
+    let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let chunks = store.snapshot().scan(&Selector::default(), all.0, all.1);
+    chunks.flat_map(|chunk| chunk.unwrap().times).collect()
+}
+
+#[test]
+fn killed_connections_lose_and_duplicate_no_acknowledged_sample() {
+    const BATCHES: i64 = 300;
+    let database = database();
+    let store = open(&database).unwrap();
+    let (ended, rejected) = (AtomicBool::new(false), AtomicI64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                execute(&database, KILL);
+            }
+        });
+        let mut sender = Sender::new("n1", 1);
+        for tick in 0..BATCHES {
+            let batch = sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, 1.0)]);
+            loop {
+                match append(&store, &batch) {
+                    Outcome::Stored { samples_rejected: 0, .. } | Outcome::Duplicate => break,
+                    Outcome::RejectedTemporarily(_) => rejected.fetch_add(1, Ordering::Relaxed),
+                    other => unreachable!("{other:?}"),
+                };
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert!(rejected.load(Ordering::Relaxed) > 0, "no connection was killed in time");
+    let want: Vec<i64> = (0..BATCHES).map(|tick| T0 + tick * S).collect();
+    assert_eq!(stored(&store), want);
+    drop(store);
+    let store = open(&database).unwrap();
+    assert_eq!(stored(&store), want);
+    let origin = &store.origins()[0];
+    assert_eq!((origin.samples, origin.boots[0].missing), (300, 0));
+}
+
+#[test]
+fn a_killed_server_knows_the_newest_samples_and_all_batches_again() {
+    let database = database();
+    let store = open(&database).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let batches: Vec<_> = (0..5)
+        .map(|tick| sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, tick as f64)]))
+        .collect();
+    for batch in &batches {
+        assert!(matches!(append(&store, batch), Outcome::Stored { .. }));
+    }
+    // It writes nothing more.
+    std::mem::forget(store);
+    execute(&database, KILL);
+    let store = open(&database).unwrap();
+    let last = store.snapshot().last(&Selector::default());
+    assert_eq!((last.len(), last[0].at, last[0].value), (1, Timestamp(T0 + 4 * S), 4.0));
+    for batch in &batches {
+        assert_eq!(append(&store, batch), Outcome::Duplicate);
+    }
+    let instants: BTreeSet<i64> = stored(&store).into_iter().collect();
+    assert_eq!(instants.len(), 5);
+}
+
+#[test]
+fn one_server_uses_a_database_at_a_time() {
+    let database = database();
+    let store = open(&database).unwrap();
+    assert!(matches!(open(&database), Err(DatabaseError::Locked)));
+    drop(store);
+    open(&database).unwrap();
+}
+
+#[test]
+fn a_table_of_another_program_is_rejected_and_unchanged() {
+    let database = database();
+    execute(&database, "CREATE TABLE metrics (timestamp timestamptz, value text)");
+    assert!(matches!(open(&database), Err(DatabaseError::Foreign)));
+    execute(&database, "INSERT INTO metrics VALUES (now(), 'mine'); DROP TABLE metrics");
+    open(&database).unwrap();
+}
