@@ -3,7 +3,7 @@
 use crate::descriptions::Description;
 use crate::polling::{Exchange, Failure};
 use crate::sending::Missing;
-use model::{Cause, DeviceId, Timestamp};
+use model::{DeviceId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::descriptions::{Directory, read_text};
+use model::Cause;
 use std::path::Path;
 
 fn descriptions(names: &[&str]) -> Vec<Arc<Description>> {
