@@ -8,7 +8,8 @@
 //! - `series_book`: the known series with their newest sample and counter starts.
 //! - `records`: what is known of senders, in tables. `writer`: the thread that stores batches.
 //! - `rollup_rows`: windows as rows. `maintenance`: settles time, and deletes what is too old.
-//! - `session`: one read transaction. `snapshot`: a view of the store. `window_scan`: its windows. `store`: all of it.
+//! - `session`: one read transaction. `view`: what one query sees. `window_scan`: its windows. `snapshot`: its interface.
+//! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;
 mod copy;
@@ -18,10 +19,13 @@ mod rollup_rows;
 mod schema;
 mod series_book;
 mod session;
+mod shared;
 mod snapshot;
 mod store;
+mod view;
 mod window_scan;
 mod writer;
 
 pub use connection::{Connecting, Connector, DatabaseError};
-pub use store::{PostgresStore, Settings};
+pub use shared::Settings;
+pub use store::PostgresStore;

@@ -3,8 +3,8 @@
 use crate::connection::{DatabaseError, connect};
 use crate::copy::Micros;
 use crate::rollup_rows::RollupRows;
-use crate::snapshot::View;
-use crate::store::{Settings, Shared};
+use crate::shared::{Settings, Shared};
+use crate::view::View;
 use model::Timestamp;
 use std::sync::Arc;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};

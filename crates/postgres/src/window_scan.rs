@@ -2,7 +2,7 @@
 
 use crate::rollup_rows::rollup_of;
 use crate::session::{Query, RowScan};
-use crate::snapshot::{ChunkScan, SERIES_MAX, Target, View, failed};
+use crate::view::{ChunkScan, SERIES_MAX, Target, View, failed};
 use model::{Point, Rollup, RollupWindows, Timestamp};
 use std::collections::VecDeque;
 use std::iter::Peekable;

@@ -5,7 +5,7 @@ use crate::copy::Rows;
 use crate::records::{self, SeriesRows};
 use crate::schema;
 use crate::series_book::{Arrived, BookChange, SeriesBook};
-use crate::store::Shared;
+use crate::shared::Shared;
 use model::{Boot, Gap, Series, Timestamp};
 use senders::{
     Bookkeeping, NO_START, NewGap, Noted, OriginNumber, OriginState, Request, Samples, Table,

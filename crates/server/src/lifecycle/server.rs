@@ -300,7 +300,6 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
         );
     }
     let (store, recovery) = stores::open(data, config)?;
-    recovery.as_ref().iter().for_each(|recovery| log_recovery(recovery));
     let root = root.clone();
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
@@ -341,55 +340,6 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
         rule_evaluator,
         audit,
     })
-}
-
-fn log_recovery(recovery: &store::Recovery) {
-    let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed, .. } =
-        recovery;
-    log::info!(
-        "read {batches} batches ({samples} samples) of {log_bytes} bytes of log in {took_us} µs"
-    );
-    for cut in cut {
-        log::warn!(
-            "{}: {} bytes of an incomplete record were removed; they contained nothing \
-             acknowledged",
-            cut.path.display(),
-            cut.bytes
-        );
-    }
-    for damage in damaged {
-        log::error!(
-            "{}: {} bytes from {} on are damaged; the server keeps the data around them and \
-             reports a gap for the rest",
-            damage.path.display(),
-            damage.bytes,
-            damage.at
-        );
-    }
-    if let Some(archive) = &recovery.archive_unavailable {
-        log::error!(
-            "{}: the archive is missing; mount its file system. Until then queries of its time \
-             range fail, and the server moves nothing to it",
-            archive.display()
-        );
-    }
-    for path in &recovery.archive_strays {
-        log::warn!(
-            "{}: this file in the archive does not belong to this data folder; remove it to free \
-             its space",
-            path.display()
-        );
-    }
-    if recovery.jobs_dropped > 0 {
-        log::warn!(
-            "the log has more job events than the server reads at startup; the {} oldest events \
-             are skipped",
-            recovery.jobs_dropped
-        );
-    }
-    for path in removed {
-        log::info!("{}: removed, unfinished work of an earlier run", path.display());
-    }
 }
 
 fn sql_engine(

@@ -61,6 +61,7 @@ pub(crate) fn open(
             let keep = settings.keep_samples;
             let (store, recovery) =
                 Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(clock::now))?;
+            log_recovery(&recovery);
             retention::log_limits(&store, &keep);
             Ok((Arc::new(store), Some(recovery)))
         }
@@ -79,6 +80,54 @@ pub(crate) fn open(
             let failed = |error| StoreError::Database { address: shown, error };
             Ok((Arc::new(store.map_err(failed)?), None))
         }
+    }
+}
+
+fn log_recovery(recovery: &Recovery) {
+    let Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed, .. } = recovery;
+    log::info!(
+        "read {batches} batches ({samples} samples) of {log_bytes} bytes of log in {took_us} µs"
+    );
+    for cut in cut {
+        log::warn!(
+            "{}: {} bytes of an incomplete record were removed; they contained nothing \
+             acknowledged",
+            cut.path.display(),
+            cut.bytes
+        );
+    }
+    for damage in damaged {
+        log::error!(
+            "{}: {} bytes from {} on are damaged; the server keeps the data around them and \
+             reports a gap for the rest",
+            damage.path.display(),
+            damage.bytes,
+            damage.at
+        );
+    }
+    if let Some(archive) = &recovery.archive_unavailable {
+        log::error!(
+            "{}: the archive is missing; mount its file system. Until then queries of its time \
+             range fail, and the server moves nothing to it",
+            archive.display()
+        );
+    }
+    for path in &recovery.archive_strays {
+        log::warn!(
+            "{}: this file in the archive does not belong to this data folder; remove it to free \
+             its space",
+            path.display()
+        );
+    }
+    if recovery.jobs_dropped > 0 {
+        log::warn!(
+            "the log has more job events than the server reads at startup; the {} oldest events \
+             are skipped",
+            recovery.jobs_dropped
+        );
+    }
+    for path in removed {
+        log::info!("{}: removed, unfinished work of an earlier run", path.display());
     }
 }
 

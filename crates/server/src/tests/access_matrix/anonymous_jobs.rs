@@ -87,6 +87,8 @@ fn nothing_else_of_a_job_is_shown() {
         let expected = match operation {
             // Queries by the ID of bob's job.
             Operation::PostGetMetrics | Operation::PostAvailableMetrics => "200+",
+            // Figures of the job's nodes while it ran.
+            Operation::GetJobMetrics | Operation::PostGetJobMetrics => "200",
             _ => case(operation).2[2],
         };
         let got = answered(&site, operation, "");

@@ -1,0 +1,183 @@
+//! State that the store's threads and its callers share, and the limits of the store.
+
+use crate::connection::Connector;
+use crate::series_book::SeriesBook;
+use model::Timestamp;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use senders::{BatchQueue, Bookkeeping, Limits};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{Clock, Outcome, Stats};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+const DAY_US: i64 = 24 * 3600 * Timestamp::SECOND;
+
+/// The limits of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Most batches that wait for a transaction.
+    pub queue_batches_max: usize,
+    /// Most bytes of them.
+    pub queue_bytes_max: usize,
+    /// How long late samples are accepted; then the rollups of their time become final.
+    pub settle_after_us: i64,
+    /// Length of the ranges that are settled at a time, a multiple of an hour.
+    pub settle_step_us: i64,
+    /// Older samples are deleted once they are settled.
+    pub keep_samples_us: i64,
+    /// Older rollups are deleted, for each length of window ([`storage::WINDOWS_US`]).
+    pub keep_rollups_us: [i64; 2],
+    /// Whether the store maintains itself; otherwise only [`PostgresStore::maintain`] does.
+    pub background_maintenance: bool,
+    /// Limits of senders.
+    pub senders: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            queue_batches_max: 16 << 10,
+            queue_bytes_max: 64 << 20,
+            settle_after_us: 7 * DAY_US,
+            settle_step_us: DAY_US,
+            keep_samples_us: i64::MAX,
+            keep_rollups_us: [i64::MAX; 2],
+            background_maintenance: true,
+            senders: Limits::default(),
+        }
+    }
+}
+
+/// State that the store's threads and its callers share. Locks are taken in the order of the fields.
+pub(crate) struct Shared {
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Handle,
+    pub(crate) readers: Arc<Semaphore>,
+    /// When the store was opened.
+    pub(crate) opened: Timestamp,
+    pub(crate) queue: BatchQueue,
+    pub(crate) flushed: Flushes,
+    pub(crate) closing: Closing,
+    /// Held during a transaction of the writer.
+    pub(crate) committing: Mutex<()>,
+    /// Earlier windows come from rollups.
+    pub(crate) settled: Mutex<Option<Timestamp>>,
+    pub(crate) books: Mutex<Bookkeeping>,
+    pub(crate) series: Mutex<SeriesBook>,
+    pub(crate) stats: Mutex<Stats>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Earlier samples are rejected, and their windows come from rollups.
+    pub(crate) fn settled(&self) -> Option<Timestamp> {
+        *self.settled.lock()
+    }
+
+    pub(crate) fn set_settled(&self, settled: Timestamp) {
+        *self.settled.lock() = Some(settled);
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
+        self.books.lock()
+    }
+
+    pub(crate) fn series(&self) -> MutexGuard<'_, SeriesBook> {
+        self.series.lock()
+    }
+
+    pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
+        self.stats.lock()
+    }
+
+    /// Counts outcomes of batches.
+    pub(crate) fn count(&self, outcomes: &[Outcome]) {
+        let mut stats = self.stats();
+        outcomes.iter().for_each(|outcome| stats.count(outcome));
+    }
+}
+
+/// Requests to write what is in memory alone, and their results.
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    state: Mutex<FlushState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FlushState {
+    wanted: u64,
+    done: u64,
+    closed: bool,
+    result: Option<String>,
+}
+
+impl Flushes {
+    pub(crate) fn is_wanted(&self) -> bool {
+        let state = self.state.lock();
+        state.wanted > state.done
+    }
+
+    /// Ends all requests so far.
+    pub(crate) fn done(&self, result: Result<(), String>) {
+        let mut state = self.state.lock();
+        (state.done, state.result) = (state.wanted, result.err());
+        self.changed.notify_all();
+    }
+
+    /// No request is served from now on.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wait(&self, wake: impl FnOnce()) -> Result<(), String> {
+        let number = {
+            let mut state = self.state.lock();
+            state.wanted += 1;
+            state.wanted
+        };
+        wake();
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.done < number && !state.closed);
+        match (state.done >= number, &state.result) {
+            (true, None) => Ok(()),
+            (true, Some(error)) => Err(error.clone()),
+            (false, _) => Err("the store is closing".to_owned()),
+        }
+    }
+}
+
+/// Ends the waits of background threads.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Closing {
+    pub(crate) fn close(&self) {
+        *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; returns whether the store is closing.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let mut closed = self.closed.lock();
+        self.changed.wait_while_for(&mut closed, |closed| !*closed, time);
+        *closed
+    }
+}
