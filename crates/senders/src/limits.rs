@@ -1,6 +1,7 @@
 //! The limits of senders: everything is bounded, and every reached limit is counted and reported.
 
-use model::Timestamp;
+use crate::share::Share;
+use model::{Origin, Timestamp};
 use storage::DeclaredMetrics;
 
 /// Limits of what senders may have in a store. [`Limits::default`] suits one server on one machine.
@@ -84,4 +85,25 @@ impl Default for Limits {
             gaps_per_run_max: 64,
         }
     }
+}
+
+/// Why a series' samples are rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("the server has {0} series, its limit")]
+    Series(usize),
+    #[error("origin {origin} has {max} series, its limit")]
+    OriginSeries { origin: Origin, max: usize },
+    #[error("{0} have {1} series, their limit")]
+    ShareSeries(Share, usize),
+    #[error("the server has {0} metrics that no source declares, its limit")]
+    Metrics(usize),
+    #[error("origin {origin} has {max} metrics that no source declares, its limit")]
+    OriginMetrics { origin: Origin, max: usize },
+    #[error("{0} have {1} metrics of their own, their limit")]
+    ShareMetrics(&'static str, usize),
+    #[error("{0}")]
+    Meaning(String),
+    #[error("label `{0}` is reserved: the server adds it to responses")]
+    Label(&'static str),
 }

@@ -89,7 +89,7 @@ impl Bookkeeping {
         {
             // A table without rejected series is cached, and its series stay.
             if !table.rejected.is_empty() {
-                self.registry.undo(table.places.iter());
+                self.registry.undo(table.places.iter().filter_map(|slot| slot.series.as_ref()));
             }
             return Verdict::Done(outcome);
         }

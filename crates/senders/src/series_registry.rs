@@ -7,10 +7,9 @@
 
 use crate::catalogue::Catalogue;
 use crate::json::MetricJson;
-use crate::limits::Limits;
+use crate::limits::{Limits, Rejection};
 use crate::origins::{OriginNumber, Origins};
 use crate::reserved_labels::reserved_label;
-use crate::series_table::SeriesSlot;
 use crate::share::{Share, ShareCounts};
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -19,27 +18,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 use storage::{Claim, SeriesInfo};
-
-/// Why a series' samples are rejected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Rejection {
-    #[error("the server has {0} series, its limit")]
-    Series(usize),
-    #[error("origin {origin} has {max} series, its limit")]
-    OriginSeries { origin: Origin, max: usize },
-    #[error("{0} have {1} series, their limit")]
-    ShareSeries(Share, usize),
-    #[error("the server has {0} metrics that no source declares, its limit")]
-    Metrics(usize),
-    #[error("origin {origin} has {max} metrics that no source declares, its limit")]
-    OriginMetrics { origin: Origin, max: usize },
-    #[error("{0} have {1} metrics of their own, their limit")]
-    ShareMetrics(&'static str, usize),
-    #[error("{0}")]
-    Meaning(String),
-    #[error("label `{0}` is reserved: the server adds it to responses")]
-    Label(&'static str),
-}
 
 /// A series as a key: compared by its identity alone.
 #[derive(Debug)]
@@ -291,9 +269,9 @@ impl Registry {
     }
 
     /// Forgets the new metrics of a rejected table, and the series that only it and the registry hold.
-    pub(crate) fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
+    pub(crate) fn undo<'a>(&mut self, series: impl Iterator<Item = &'a Arc<SeriesInfo>>) {
         self.catalogue.undo();
-        for info in places.filter_map(|place| place.series.as_ref()) {
+        for info in series {
             let Some((known, owner)) = self.get(&info.series) else { continue };
             if Arc::strong_count(known) <= 2
                 && let Some(part) = self.parts.get_mut(Self::part(&info.series))

@@ -7,8 +7,8 @@
 //! declares the metrics of its agents, so that an undeclared one is that of one node's token.
 
 use crate::json::MetricJson;
-use crate::limits::Limits;
-use crate::series_registry::Rejection;
+use crate::limits::{Limits, Rejection};
+
 use crate::share::Share;
 use model::{Metric, Origin, Unit};
 use std::collections::{BTreeMap, HashMap};
