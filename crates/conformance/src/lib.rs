@@ -6,7 +6,7 @@
 //! The checks know no files, tables or threads of a store: those have their own tests beside it. For
 //! development alone; no program contains it.
 //!
-//! A store joins by implementing [`Subject`], and gets every check as a separate test by
+//! A store joins by implementing [`Subject`], mostly with the functions of [`of_storage`], and gets every check as a separate test by
 //!
 //! ```ignore
 //! conformance::suite!(Embedded);
@@ -17,6 +17,7 @@
 mod answers;
 mod gaps;
 mod job_windows;
+pub mod of_storage;
 mod once;
 mod rejected;
 mod retention;

@@ -1,13 +1,12 @@
 //! The store on PostgreSQL under the suite that every store passes.
 
 use crate::server::database;
-use conformance::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
+use conformance::{Clock, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use postgres::{PostgresStore, Settings};
 use senders::Limits;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use storage::{Incoming, JobSelector, LabelMatch, Selector, SeriesInfo, Storage, Windows};
+use storage::Storage;
 use tokio_postgres::Config;
 
 conformance::suite!(Postgres);
@@ -24,26 +23,6 @@ fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore 
     let clock = clock.clone();
     let now = Arc::new(move || clock.now());
     PostgresStore::open(Arc::new(database.clone()), settings.clone(), now).unwrap()
-}
-
-fn selector(query: &Query) -> Selector {
-    let job = match query.job.clone() {
-        JobFilter::Any => JobSelector::Any,
-        JobFilter::None => JobSelector::None,
-        JobFilter::Is(job) => JobSelector::Is(job),
-        JobFilter::NoneOrIs(job) => JobSelector::NoneOrIs(job),
-    };
-    let label = query.label.clone().map(|(key, value)| LabelMatch::Is { key, value });
-    Selector {
-        devices: query.devices.clone(),
-        metrics: query.metrics.clone(),
-        job,
-        labels: label.into_iter().collect(),
-    }
-}
-
-fn series(info: &SeriesInfo) -> Series {
-    info.series.clone()
 }
 
 impl Subject for Postgres {
@@ -78,28 +57,7 @@ impl Subject for Postgres {
     }
 
     fn append(&self, batches: Vec<(Batch, Timestamp)>) -> Vec<Outcome> {
-        let (mut encoder, mut decoder) = (wire::Encoder::default(), wire::Decoder::default());
-        let incoming = batches.into_iter().map(|(batch, received)| {
-            let mut frame = Vec::new();
-            encoder.encode(&batch, &mut frame).unwrap();
-            let one = wire::Frames::of(&frame).next().unwrap().unwrap();
-            let decoded = decoder.decode(&one).unwrap();
-            Incoming { frame, decoded, received }
-        });
-        let (done, outcomes) = sync_channel(1);
-        self.store.append(incoming.collect(), Box::new(move |all| done.send(all).unwrap()));
-        let converted = |outcome| match outcome {
-            storage::Outcome::Stored { samples_rejected, reason } => {
-                Outcome::Stored { samples_rejected, reason }
-            }
-            storage::Outcome::Duplicate => Outcome::Duplicate,
-            storage::Outcome::RejectedPermanently(why)
-            | storage::Outcome::RejectedWhole { why, .. } => Outcome::RejectedPermanently(why),
-            storage::Outcome::RejectedTemporarily(why) => {
-                Outcome::RejectedTemporarily(why.to_string())
-            }
-        };
-        outcomes.recv().unwrap().into_iter().map(converted).collect()
+        of_storage::append(&self.store, batches)
     }
 
     fn maintain(&self) {
@@ -108,44 +66,19 @@ impl Subject for Postgres {
     }
 
     fn scan(&self, query: &Query) -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for chunk in self.store.snapshot().scan(&selector(query), query.from, query.to) {
-            let chunk = chunk.unwrap();
-            samples.extend(chunk.rows().map(|(at, value, start)| Sample {
-                series: series(&chunk.series),
-                at,
-                value,
-                start,
-            }));
-        }
-        samples
+        of_storage::scan(&self.store, query)
     }
 
     fn windows(&self, query: &Query, window_us: i64) -> Vec<Window> {
-        let (snapshot, mut all) = (self.store.snapshot(), Vec::new());
-        for found in snapshot.windows(&selector(query), query.from, query.to, window_us) {
-            let Windows { series: info, windows } = found.unwrap();
-            let window = |(start, rollup)| Window { series: series(&info), start, rollup };
-            all.extend(windows.into_iter().map(window));
-        }
-        all
+        of_storage::windows(&self.store, query, window_us)
     }
 
     fn last(&self, query: &Query) -> Vec<Sample> {
-        let last = self.store.snapshot().last(&selector(query)).into_iter();
-        let sample = last.map(|last| Sample {
-            series: series(&last.series),
-            at: last.at,
-            value: last.value,
-            start: last.start,
-        });
-        sample.collect()
+        of_storage::last(&self.store, query)
     }
 
     fn counter_starts(&self, query: &Query) -> Vec<(Series, Timestamp, Timestamp)> {
-        let (from, to) = (query.from, query.to);
-        let starts = self.store.snapshot().counter_starts(&selector(query), from, to).unwrap();
-        starts.into_iter().map(|start| (series(&start.series), start.at, start.start)).collect()
+        of_storage::counter_starts(&self.store, query)
     }
 
     fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {

@@ -13,7 +13,7 @@ use query::{QueryEngine, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use storage::{Incoming, Outcome};
+use storage::{Incoming, Outcome, Storage};
 use store::Store;
 use wire::{Decoder, Encoder, Frames};
 
@@ -39,6 +39,8 @@ pub(crate) struct Lab {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) demand: Arc<DemandStore>,
+    /// Another store that receives the same batches.
+    pub(crate) twin: Option<Arc<dyn Storage>>,
     seq: AtomicU64,
     dir: tempfile::TempDir,
 }
@@ -95,7 +97,8 @@ impl Lab {
         let registry = Registry::open(&path, limits, users).unwrap();
         let demand = DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
         let (store, registry) = (Arc::new(store), Arc::new(registry));
-        Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }
+        let (demand, seq) = (Arc::new(demand.unwrap()), AtomicU64::new(0));
+        Self { store, registry, demand, twin: None, seq, dir }
     }
 
     /// Another registry with a limit of `rows_max` rows per answer.
@@ -112,7 +115,12 @@ impl Lab {
     }
 
     pub(crate) fn engine(&self, settings: Settings) -> QueryEngine {
-        QueryEngine::new(Arc::<Store>::clone(&self.store), Arc::clone(&self.registry), settings)
+        self.engine_of(Arc::<Store>::clone(&self.store), settings)
+    }
+
+    /// Queries of another store.
+    pub(crate) fn engine_of(&self, store: Arc<dyn Storage>, settings: Settings) -> QueryEngine {
+        QueryEngine::new(store, Arc::clone(&self.registry), settings)
             .with_demand(Arc::clone(&self.demand))
     }
 
@@ -217,12 +225,16 @@ impl Lab {
         Encoder::default().encode(&batch, &mut bytes).unwrap();
         let frame = Frames::of(&bytes).next().unwrap().unwrap();
         let decoded = Decoder::default().decode(&frame).unwrap();
-        let (sender, found) = sync_channel(1);
         let incoming = Incoming { frame: bytes, decoded, received };
-        self.store.append(vec![incoming], move |outcomes| sender.send(outcomes).unwrap());
-        let outcomes = found.recv().unwrap();
-        let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_rejected: 0, .. });
-        assert!(outcomes.iter().all(fine), "{outcomes:?}");
+        let own: &dyn Storage = &*self.store;
+        for store in [Some(own), self.twin.as_deref()].into_iter().flatten() {
+            let (sender, found) = sync_channel(1);
+            let done = move |outcomes| sender.send(outcomes).unwrap();
+            store.append(vec![incoming.clone()], Box::new(done));
+            let outcomes = found.recv().unwrap();
+            let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_rejected: 0, .. });
+            assert!(outcomes.iter().all(fine), "{outcomes:?}");
+        }
     }
 
     /// Reports that a node observed a job between two seconds of the day.

@@ -1,11 +1,11 @@
 //! The embedded store under the suite that every store passes, on the real disk.
 
-use crate::kit::{Sender, append, small};
-use conformance::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
+use crate::kit::small;
+use conformance::{Clock, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use senders::Limits;
 use std::sync::Arc;
-use storage::{JobSelector, LabelMatch, RetentionLimits, SeriesInfo, Storage as _, Windows};
+use storage::{RetentionLimits, Storage as _};
 use store::{Settings, Store};
 
 conformance::suite!(Embedded);
@@ -55,26 +55,6 @@ fn open(dir: &tempfile::TempDir, settings: &Settings, clock: &Clock) -> Store {
     panic!("{} stays locked", dir.path().display());
 }
 
-fn selector(query: &Query) -> storage::Selector {
-    let job = match query.job.clone() {
-        JobFilter::Any => JobSelector::Any,
-        JobFilter::None => JobSelector::None,
-        JobFilter::Is(job) => JobSelector::Is(job),
-        JobFilter::NoneOrIs(job) => JobSelector::NoneOrIs(job),
-    };
-    let label = query.label.clone().map(|(key, value)| LabelMatch::Is { key, value });
-    storage::Selector {
-        devices: query.devices.clone(),
-        metrics: query.metrics.clone(),
-        job,
-        labels: label.into_iter().collect(),
-    }
-}
-
-fn series(info: &SeriesInfo) -> Series {
-    info.series.clone()
-}
-
 impl Subject for Embedded {
     const WINDOWS_US: [i64; 2] = storage::WINDOWS_US;
 
@@ -90,22 +70,7 @@ impl Subject for Embedded {
     }
 
     fn append(&self, batches: Vec<(Batch, Timestamp)>) -> Vec<Outcome> {
-        let incoming = batches.into_iter().map(|(batch, received)| {
-            let incoming = Sender::new("any", 0).incoming(&batch);
-            storage::Incoming { received, ..incoming }
-        });
-        let converted = |outcome| match outcome {
-            storage::Outcome::Stored { samples_rejected, reason } => {
-                Outcome::Stored { samples_rejected, reason }
-            }
-            storage::Outcome::Duplicate => Outcome::Duplicate,
-            storage::Outcome::RejectedPermanently(why)
-            | storage::Outcome::RejectedWhole { why, .. } => Outcome::RejectedPermanently(why),
-            storage::Outcome::RejectedTemporarily(why) => {
-                Outcome::RejectedTemporarily(why.to_string())
-            }
-        };
-        append(&self.store, incoming.collect()).into_iter().map(converted).collect()
+        of_storage::append(&self.store, batches)
     }
 
     fn maintain(&self) {
@@ -114,44 +79,19 @@ impl Subject for Embedded {
     }
 
     fn scan(&self, query: &Query) -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for chunk in self.store.scan(&selector(query), query.from, query.to) {
-            let chunk = chunk.unwrap();
-            let found = chunk.rows().map(|(at, value, start)| Sample {
-                series: series(&chunk.series),
-                at,
-                value,
-                start,
-            });
-            samples.extend(found);
-        }
-        samples
+        of_storage::scan(&self.store, query)
     }
 
     fn windows(&self, query: &Query, window_us: i64) -> Vec<Window> {
-        let (snapshot, mut all) = (self.store.snapshot(), Vec::new());
-        let selector = selector(query);
-        for found in snapshot.windows(&selector, query.from, query.to, window_us) {
-            let Windows { series: info, windows } = found.unwrap();
-            let window = |(start, rollup)| Window { series: series(&info), start, rollup };
-            all.extend(windows.into_iter().map(window));
-        }
-        all
+        of_storage::windows(&self.store, query, window_us)
     }
 
     fn last(&self, query: &Query) -> Vec<Sample> {
-        let last = self.store.snapshot().last(&selector(query)).into_iter();
-        let found = last.map(|last| {
-            let series = series(&last.series);
-            Sample { series, at: last.at, value: last.value, start: last.start }
-        });
-        found.collect()
+        of_storage::last(&self.store, query)
     }
 
     fn counter_starts(&self, query: &Query) -> Vec<(Series, Timestamp, Timestamp)> {
-        let (from, to) = (query.from, query.to);
-        let starts = self.store.snapshot().counter_starts(&selector(query), from, to).unwrap();
-        starts.into_iter().map(|start| (series(&start.series), start.at, start.start)).collect()
+        of_storage::counter_starts(&self.store, query)
     }
 
     fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
