@@ -2,6 +2,7 @@
 
 pub(crate) mod conservation;
 pub(crate) mod oom_kills;
+pub(crate) mod postgres_outages;
 pub(crate) mod runs;
 pub(crate) mod truth;
 pub(crate) mod truth_table;

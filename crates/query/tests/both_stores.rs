@@ -24,9 +24,10 @@ fn lab() -> Lab {
     let declared = storage::DeclaredMetrics::new([load]);
     let senders = senders::Limits { declared, ..senders::Limits::default() };
     let settings = postgres::Settings { senders, ..postgres::Settings::default() };
-    let twin = PostgresStore::open(Arc::new(server::database()), settings, Arc::new(|| at(7200.0)));
+    let other =
+        PostgresStore::open(Arc::new(server::database()), settings, Arc::new(|| at(7200.0)));
     let mut lab = Lab::new();
-    lab.twin = Some(Arc::new(twin.unwrap()));
+    lab.other = Some(Arc::new(other.unwrap()));
     lab
 }
 
@@ -169,9 +170,9 @@ fn rows(engine: &QueryEngine, query: &RowQuery, context: &QueryContext) -> Vec<S
 }
 
 fn assert_equal(lab: &Lab) {
-    let twin = Arc::clone(lab.twin.as_ref().unwrap());
+    let other = Arc::clone(lab.other.as_ref().unwrap());
     let (ours, theirs) =
-        (lab.engine(Settings::default()), lab.engine_of(twin, Settings::default()));
+        (lab.engine(Settings::default()), lab.engine_of(other, Settings::default()));
     for reader in [Reader::Everything, Reader::User(1000), Reader::User(1001)] {
         let context = QueryContext::new(reader, at(7200.0));
         let (ours, theirs) = (answers(&ours, &context), answers(&theirs, &context));
@@ -191,8 +192,8 @@ fn both_stores_give_the_same_answers() {
     // Once more from blocks, with rollups.
     lab.store.flush().unwrap();
     lab.store.maintain().unwrap();
-    let twin: &dyn Storage = &**lab.twin.as_ref().unwrap();
-    twin.flush().unwrap();
+    let other: &dyn Storage = &**lab.other.as_ref().unwrap();
+    other.flush().unwrap();
     assert_equal(&lab);
 }
 
@@ -201,8 +202,8 @@ fn both_stores_give_the_same_answers() {
 fn a_store_that_lacks_one_sample_is_found() {
     let mut lab = lab();
     fill(&lab);
-    let twin = lab.twin.take();
+    let other = lab.other.take();
     lab.put(&[TestSeries { device: "n2", samples: &[(901.5, 1.0)], ..TestSeries::default() }]);
-    lab.twin = twin;
+    lab.other = other;
     assert_equal(&lab);
 }

@@ -40,7 +40,7 @@ pub(crate) struct Lab {
     pub(crate) registry: Arc<Registry>,
     pub(crate) demand: Arc<DemandStore>,
     /// Another store that receives the same batches.
-    pub(crate) twin: Option<Arc<dyn Storage>>,
+    pub(crate) other: Option<Arc<dyn Storage>>,
     seq: AtomicU64,
     dir: tempfile::TempDir,
 }
@@ -98,7 +98,7 @@ impl Lab {
         let demand = DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
         let (store, registry) = (Arc::new(store), Arc::new(registry));
         let (demand, seq) = (Arc::new(demand.unwrap()), AtomicU64::new(0));
-        Self { store, registry, demand, twin: None, seq, dir }
+        Self { store, registry, demand, other: None, seq, dir }
     }
 
     /// Another registry with a limit of `rows_max` rows per answer.
@@ -227,7 +227,7 @@ impl Lab {
         let decoded = Decoder::default().decode(&frame).unwrap();
         let incoming = Incoming { frame: bytes, decoded, received };
         let own: &dyn Storage = &*self.store;
-        for store in [Some(own), self.twin.as_deref()].into_iter().flatten() {
+        for store in [Some(own), self.other.as_deref()].into_iter().flatten() {
             let (sender, found) = sync_channel(1);
             let done = move |outcomes| sender.send(outcomes).unwrap();
             store.append(vec![incoming.clone()], Box::new(done));

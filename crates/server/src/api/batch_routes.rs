@@ -382,8 +382,12 @@ pub(crate) fn full_or_busy(not_now: &DeferReason) -> HttpError {
         let status = StatusCode::INSUFFICIENT_STORAGE;
         return HttpError::new(status, "53100", Why::Full, not_now.to_string());
     }
-    let why = if matches!(not_now, DeferReason::Closing) { Why::Stopping } else { Why::Busy };
-    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
+    let (code, why) = match not_now {
+        DeferReason::Closing => ("53300", Why::Stopping),
+        DeferReason::Unavailable(_) => ("57P03", Why::Busy),
+        _ => ("53300", Why::Busy),
+    };
+    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, code, why, not_now.to_string())
 }
 
 pub(crate) fn stopping() -> HttpError {

@@ -9,7 +9,7 @@ use crate::lifecycle::stores::{self, StoreError};
 use crate::reloadable_config::{ReloadableConfig, job_requests_of, rules_of};
 use crate::schedulers::configured_schedulers;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
-use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig};
+use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig, StoreKind};
 use kernel::Root;
 use model::nearest;
 use rustix::fs::{Access, access};
@@ -106,7 +106,7 @@ fn findings(
         Ok(data) => {
             found.extend(check_archive(config, &data));
             found.extend(check_database(config));
-            check_data(&data, &mut found)
+            check_data(&data, config.store.kind, &mut found)
         }
         Err(error) => {
             found.push(Finding::error("data", error));
@@ -168,9 +168,9 @@ fn check_archive(config: &ServerConfig, data: &Path) -> Option<Finding> {
 }
 
 /// Reads the data folder. Returns whether a running server uses it.
-fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
+fn check_data(data: &Path, store: StoreKind, found: &mut Vec<Finding>) -> bool {
     let samples = data.join(SAMPLES_DIR);
-    if let Err(error) = store_halves::check_only(data) {
+    if let Err(error) = store_halves::check_only(data, store) {
         // A server of the folder's owner starts.
         let note = kernel::trust::is_anothers(data, &error);
         let path = data.to_owned();
@@ -301,9 +301,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let mut found = Vec::new();
-        assert!(!check_data(&dir.path().join("a/b"), &mut found));
+        assert!(!check_data(&dir.path().join("a/b"), StoreKind::Embedded, &mut found));
         assert_eq!(found, []);
-        check_data(&dir.path().join("file/b"), &mut found);
+        check_data(&dir.path().join("file/b"), StoreKind::Embedded, &mut found);
         assert!(found[0].what.contains("choose a writable folder"), "{found:?}");
     }
 
@@ -321,10 +321,10 @@ mod tests {
             of_files.map(|one| one.what.clone()).collect::<Vec<_>>()
         };
         let mut found = Vec::new();
-        check_data(data, &mut found);
+        check_data(data, StoreKind::Embedded, &mut found);
         assert_eq!(of_files(&found), [""; 0]);
         std::fs::write(&demand, "no database, but longer than the head of one").unwrap();
-        check_data(data, &mut found);
+        check_data(data, StoreKind::Embedded, &mut found);
         assert_eq!(of_files(&found).len(), 1, "{found:?}");
         assert_eq!(check_poller(data), None);
         let missing = check_poller(&data.join("nodir")).unwrap();

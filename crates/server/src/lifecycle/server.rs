@@ -290,7 +290,7 @@ struct DataFolder {
 
 fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, StartError> {
     let failed = |error| StartError::Data { path: data.to_owned(), error };
-    crate::lifecycle::store_halves::prepare(data).map_err(failed)?;
+    crate::lifecycle::store_halves::prepare(data, config.store.kind).map_err(failed)?;
     let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
     if mode & 0o007 != 0 {
         log::warn!(

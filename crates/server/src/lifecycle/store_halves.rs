@@ -2,6 +2,7 @@
 //!
 //! With one half alone the server does not start: it would create an empty half beside a full one.
 
+use config::StoreKind;
 use config::paths::{JOBS_FILE, SAMPLES_DIR};
 use std::fs;
 use std::io;
@@ -16,18 +17,26 @@ const SEGMENT_HEADER_BYTES: u64 = 16;
 ///
 /// # Errors
 /// Another user could have prepared the folder, or it has only one half of a store.
-pub(crate) fn prepare(data: &Path) -> io::Result<()> {
+pub(crate) fn prepare(data: &Path, store: StoreKind) -> io::Result<()> {
     kernel::trust::make_own_folder(data, 0o700)?;
-    check(data)
+    check_of(data, store)
 }
 
 /// Finds the errors of [`prepare`], and creates nothing.
 ///
 /// # Errors
 /// As for [`prepare`], and if the folder could not be created.
-pub(crate) fn check_only(data: &Path) -> io::Result<()> {
+pub(crate) fn check_only(data: &Path, store: StoreKind) -> io::Result<()> {
     kernel::trust::check_own_folder(data)?;
-    check(data)
+    check_of(data, store)
+}
+
+/// A database has the samples of a folder without them.
+fn check_of(data: &Path, store: StoreKind) -> io::Result<()> {
+    match store {
+        StoreKind::Embedded => check(data),
+        StoreKind::Postgres => Ok(()),
+    }
 }
 
 /// Checks that a data folder has both halves or neither.
