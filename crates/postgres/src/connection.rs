@@ -17,6 +17,9 @@ pub enum DatabaseError {
     /// Another server uses it.
     #[error("another server uses this database; stop it first")]
     Locked,
+    /// It cannot store every text.
+    #[error("the encoding of the database is not UTF8; create one with `createdb --encoding UTF8`")]
+    Encoding,
     /// Another program made its table `metrics`.
     #[error(
         "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; use \
@@ -47,7 +50,9 @@ impl From<tokio_postgres::Error> for DatabaseError {
 impl From<DatabaseError> for StorageError {
     fn from(error: DatabaseError) -> Self {
         match error {
-            DatabaseError::Unreachable(why) => Self::Unavailable(why),
+            DatabaseError::Unreachable(why) | DatabaseError::Rejected(why) => {
+                Self::Unavailable(why)
+            }
             other => Self::Failed(Box::new(other)),
         }
     }

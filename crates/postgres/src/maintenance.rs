@@ -95,7 +95,7 @@ fn write(shared: &Arc<Shared>, client: &Client, from: i64, to: i64) -> Result<()
     let (first, last) = (Timestamp(from), Timestamp(to - 1));
     for window_us in WINDOWS_US {
         let mut rows = RollupRows::default();
-        for found in View::new(shared).windows(&Selector::default(), first, last, window_us) {
+        for found in View::unlimited(shared).windows(&Selector::default(), first, last, window_us) {
             let found = found?;
             let id = shared.series().get(&found.series.series).map(|stored| stored.id);
             let Some(id) = id else { continue };

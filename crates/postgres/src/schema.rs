@@ -22,8 +22,6 @@ CREATE TABLE IF NOT EXISTS metrics (
 );
 CREATE INDEX IF NOT EXISTS metrics_device_idx ON metrics (device_id, timestamp DESC);
 CREATE INDEX IF NOT EXISTS metrics_timestamp_idx ON metrics (timestamp DESC);
-CREATE INDEX IF NOT EXISTS metrics_alias_idx ON metrics ((labels->>'_device_alias'), timestamp DESC)
-    WHERE labels ? '_device_alias';
 CREATE SCHEMA IF NOT EXISTS jobmeter;
 CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     timestamp timestamptz NOT NULL,
@@ -91,9 +89,9 @@ INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 ";
 
-/// Whether the database has a table `metrics` that another program made.
-const FOREIGN: &str =
-    "SELECT to_regclass('metrics') IS NOT NULL AND to_regclass('jobmeter.state') IS NULL";
+/// Whether there is a table `metrics`, whether jobmeter made it, and whether the database stores every text.
+const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
+                     current_setting('server_encoding') = 'UTF8'";
 
 /// Takes the lock, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
@@ -105,12 +103,15 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         }
         tokio::time::sleep(LOCK_WAIT).await;
     }
-    let found = client.query_one(FOREIGN, &[]).await?;
-    if found.try_get(0)? {
-        return Err(DatabaseError::Foreign);
+    let found = client.query_one(FOUND, &[]).await?;
+    let (has_metrics, is_ours, is_utf8) = (found.try_get(0)?, found.try_get(1)?, found.try_get(2)?);
+    match (has_metrics, is_ours, is_utf8) {
+        (_, _, false) => Err(DatabaseError::Encoding),
+        (true, false, _) => Err(DatabaseError::Foreign),
+        // The statements would wait for any transaction that writes.
+        (_, true, _) => Ok(()),
+        (false, false, _) => Ok(client.batch_execute(TABLES).await?),
     }
-    client.batch_execute("SET client_min_messages = warning").await?;
-    Ok(client.batch_execute(TABLES).await?)
 }
 
 /// The settled time, and the number of deleted samples.

@@ -9,21 +9,24 @@ use tokio_postgres::{Client, Row};
 
 /// The samples since the last checkpoint are newer by the clocks of their senders, which may be behind by this much.
 const CATCH_UP_US: i64 = 600 * Timestamp::SECOND;
-const NEWEST: &str = "SELECT DISTINCT ON (device_id, metric_id, labels, cluster, job_id) \
-    device_id, metric_id, labels::text, cluster, job_id, timestamp, value FROM ( \
+const NEWEST: &str = "SELECT DISTINCT ON (s.id) s.device_id, s.metric_id, s.labels::text, s.cluster, s.job_id, \
+    timestamp, value FROM ( \
         SELECT timestamp, device_id, metric_id, labels, value, NULL AS cluster, NULL::bigint AS job_id, \
-            tableoid AS part, ctid AS place FROM metrics WHERE timestamp >= $1 \
+            tableoid AS part, ctid AS place FROM metrics WHERE timestamp BETWEEN $1 AND $2 \
         UNION ALL SELECT timestamp, device_id, metric_id, labels, value, cluster, job_id, tableoid, ctid \
-            FROM jobmeter.job_metrics WHERE timestamp >= $1) AS stored \
-    ORDER BY device_id, metric_id, labels, cluster, job_id, timestamp DESC, part DESC, place DESC";
-
+            FROM jobmeter.job_metrics WHERE timestamp BETWEEN $1 AND $2) AS stored \
+    JOIN jobmeter.series AS s ON s.device_id = stored.device_id AND s.metric_id = stored.metric_id \
+        AND s.labels = stored.labels AND s.cluster IS NOT DISTINCT FROM stored.cluster \
+        AND s.job_id IS NOT DISTINCT FROM stored.job_id \
+    WHERE value IS NOT NULL \
+    ORDER BY s.id, timestamp DESC, part DESC, place DESC";
 /// The newest samples of single series.
 const NEWEST_OF: &str = "SELECT device_id, metric_id, labels::text, cluster, job_id, timestamp, value \
     FROM jobmeter.series AS s CROSS JOIN LATERAL ( \
         SELECT timestamp, value FROM ( \
             SELECT timestamp, value, m.tableoid AS part, m.ctid AS place FROM metrics AS m \
             WHERE s.job_id IS NULL AND m.device_id = s.device_id AND m.metric_id = s.metric_id \
-                AND m.labels = s.labels \
+                AND m.labels = s.labels AND value IS NOT NULL AND timestamp <= $2 \
             UNION ALL SELECT timestamp, value, m.tableoid, m.ctid FROM jobmeter.job_metrics AS m \
             WHERE m.job_id = s.job_id AND m.cluster = s.cluster AND m.device_id = s.device_id \
                 AND m.metric_id = s.metric_id AND m.labels = s.labels) AS stored \
@@ -134,6 +137,25 @@ pub(crate) struct BookChange {
 }
 
 impl SeriesBook {
+    /// A copy of some series, to record samples that may not be stored after all.
+    pub(crate) fn draft<'a>(&self, series: impl Iterator<Item = &'a Series>) -> Self {
+        let mut draft = Self { next_id: self.next_id, ..Self::default() };
+        for (one, stored) in series.filter_map(|one| Some((one, self.get(one)?))) {
+            let of = draft.of.entry(one.device.clone()).or_default();
+            of.insert(one.clone(), stored.clone());
+        }
+        draft
+    }
+
+    /// Takes over what a draft recorded.
+    pub(crate) fn accept(&mut self, draft: Self) {
+        self.next_id = draft.next_id;
+        self.dirty.extend(draft.dirty);
+        for (device, of) in draft.of {
+            self.of.entry(device).or_default().extend(of);
+        }
+    }
+
     /// Records samples.
     pub(crate) fn add(&mut self, series: &Series, arrived: &Arrived, change: &mut BookChange) {
         let Arrived { divisor, start, received, span, last_value, samples } = *arrived;
@@ -200,12 +222,14 @@ impl SeriesBook {
         let mut book = Self::load(client).await?;
         let newest = book.of.values().flat_map(BTreeMap::values).map(|one| one.received.0).max();
         let since = newest.unwrap_or(0).saturating_sub(CATCH_UP_US);
+        // No sample of a sender is later; a row of another program may be.
+        let until = Micros(newest.unwrap_or(0).saturating_add(24 * 3600 * Timestamp::SECOND));
         // A sender that was catching up sent older samples.
         let behind = book.of.values().flatten().filter(|(_, one)| one.received.0 >= since);
         let behind: Vec<i64> =
             behind.filter(|(_, one)| one.last_us < since).map(|(_, one)| one.id).collect();
-        let mut rows = client.query(NEWEST, &[&Micros(since)]).await?;
-        rows.extend(client.query(NEWEST_OF, &[&behind]).await?);
+        let mut rows = client.query(NEWEST, &[&Micros(since), &until]).await?;
+        rows.extend(client.query(NEWEST_OF, &[&behind, &until]).await?);
         for row in rows {
             let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
             book.correct(&series_of(&row, 0)?, last);

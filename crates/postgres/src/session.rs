@@ -59,10 +59,11 @@ impl Session {
         runtime: &Handle,
         connector: &Arc<dyn Connector>,
         free: &Arc<Semaphore>,
+        time_max_ms: u32,
     ) -> Arc<Self> {
         let (requests, received) = mpsc::channel(WAITING);
         let (connector, free) = (Arc::clone(connector), Arc::clone(free));
-        runtime.spawn(async move { serve(received, &*connector, free).await });
+        runtime.spawn(async move { serve(received, &*connector, free, time_max_ms).await });
         Arc::new(Self { requests, next: 0.into() })
     }
 
@@ -99,6 +100,7 @@ async fn serve(
     mut requests: mpsc::Receiver<Request>,
     connector: &dyn Connector,
     free: Arc<Semaphore>,
+    time_max_ms: u32,
 ) {
     let Some(first) = requests.recv().await else { return };
     let opened = open(connector, free).await;
@@ -116,6 +118,10 @@ async fn serve(
         Ok(transaction) => transaction,
         Err(error) => return reject(first, error.into()),
     };
+    let limit = format!("SET LOCAL statement_timeout = {time_max_ms}");
+    if let Err(error) = transaction.batch_execute(&limit).await {
+        return reject(first, error.into());
+    }
     let mut portals: BTreeMap<u64, Portal> = BTreeMap::new();
     let mut request = Some(first);
     while let Some(one) = request {

@@ -29,6 +29,8 @@ pub struct Settings {
     pub keep_samples_us: i64,
     /// Older rollups are deleted, for each length of window ([`storage::WINDOWS_US`]).
     pub keep_rollups_us: [i64; 2],
+    /// Longest time of a query's statement, in milliseconds; 0: unlimited.
+    pub statement_time_max_ms: u32,
     /// Whether the store maintains itself; otherwise only [`PostgresStore::maintain`] does.
     pub background_maintenance: bool,
     /// Limits of senders.
@@ -44,6 +46,7 @@ impl Default for Settings {
             settle_step_us: DAY_US,
             keep_samples_us: i64::MAX,
             keep_rollups_us: [i64::MAX; 2],
+            statement_time_max_ms: 0,
             background_maintenance: true,
             senders: Limits::default(),
         }

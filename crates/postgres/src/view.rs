@@ -61,8 +61,19 @@ pub(crate) struct ChunkScan {
 }
 
 impl View {
+    /// A view for a query.
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        let session = Session::new(&shared.runtime, &shared.connector, &shared.readers);
+        Self::with_limit(shared, shared.settings.statement_time_max_ms)
+    }
+
+    /// A view for maintenance, which takes its time.
+    pub(crate) fn unlimited(shared: &Arc<Shared>) -> Self {
+        Self::with_limit(shared, 0)
+    }
+
+    fn with_limit(shared: &Arc<Shared>, time_max_ms: u32) -> Self {
+        let session =
+            Session::new(&shared.runtime, &shared.connector, &shared.readers, time_max_ms);
         Self { shared: Arc::clone(shared), session, filter: None }
     }
 

@@ -93,6 +93,7 @@ impl Writer {
     fn commit(&mut self, requests: Vec<Request>) {
         if let Err(error) = self.reconnect() {
             let why = DeferReason::Unavailable(error.to_string());
+            self.failed(&error);
             return self.defer(requests, &why);
         }
         let shared = Arc::clone(&self.shared);
@@ -108,19 +109,16 @@ impl Writer {
                 }
             }
         }
-        // After a failed transaction all of it is read again.
-        let (change, rows) = {
-            let (mut change, mut book) = (BookChange::default(), self.shared.series());
-            for (series, arrived) in &commit.arrived {
-                arrived.iter().for_each(|one| book.add(series, one, &mut change));
-            }
-            let rows = SeriesRows::of(&book, change.series.iter());
-            (change, rows)
-        };
+        let (mut change, mut draft) =
+            (BookChange::default(), shared.series().draft(commit.arrived.keys()));
+        for (series, arrived) in &commit.arrived {
+            arrived.iter().for_each(|one| draft.add(series, one, &mut change));
+        }
+        let rows = SeriesRows::of(&draft, change.series.iter());
         let written = self.write(&mut commit, &change, &rows);
         let outcomes = match written {
             Ok(()) => {
-                self.apply(commit);
+                self.apply(commit, draft);
                 outcomes
             }
             Err(error) => {
@@ -189,7 +187,7 @@ impl Writer {
     }
 
     /// Makes a commit visible.
-    fn apply(&self, commit: Commit) {
+    fn apply(&self, commit: Commit, draft: SeriesBook) {
         let shared = Arc::clone(&self.shared);
         let mut books = shared.books();
         for (number, state) in commit.origins {
@@ -198,6 +196,7 @@ impl Writer {
             }
         }
         commit.gaps.into_iter().for_each(|gap| books.gaps.put(gap));
+        shared.series().accept(draft);
         drop(books);
         let mut stats = shared.stats();
         stats.commits += 1;
@@ -208,8 +207,12 @@ impl Writer {
 
     /// Gives the connection up: it is unknown what the database has committed.
     fn lose(&mut self, error: &DatabaseError) {
-        log::warn!("{error}; batches wait with their senders until it answers");
         self.client = None;
+        self.failed(error);
+    }
+
+    fn failed(&self, error: &DatabaseError) {
+        log::warn!("batches wait with their senders: {error}");
         let mut stats = self.shared.stats();
         stats.log_errors += 1;
         stats.last_failure = Some(error.to_string());
@@ -226,13 +229,13 @@ impl Writer {
         }
         (self.client, self.tried) = (None, now);
         let shared = Arc::clone(&self.shared);
-        let opened = self.runtime.block_on(async {
+        let opened = self.runtime.block_on(within(async {
             let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
             let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
             let book = SeriesBook::open(&client).await?;
             Ok::<_, DatabaseError>((client, books, next_gap, book))
-        });
+        }));
         let (client, mut books, next_gap, book) = opened?;
         books.settled = shared.books().settled;
         *shared.books() = books;
@@ -379,9 +382,9 @@ impl Arrived {
 }
 
 /// Ends a transaction that a lock or the network holds.
-async fn within(
-    work: impl Future<Output = Result<(), DatabaseError>>,
-) -> Result<(), DatabaseError> {
+async fn within<T>(
+    work: impl Future<Output = Result<T, DatabaseError>>,
+) -> Result<T, DatabaseError> {
     let silent = |_| DatabaseError::Unreachable(format!("no answer within {TRANSACTION_MAX:?}"));
     tokio::time::timeout(TRANSACTION_MAX, work).await.map_err(silent)?
 }

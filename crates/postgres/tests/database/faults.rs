@@ -120,3 +120,55 @@ fn a_table_of_another_program_is_rejected_and_unchanged() {
     execute(&database, "INSERT INTO metrics VALUES (now(), 'mine'); DROP TABLE metrics");
     open(&database).unwrap();
 }
+
+#[test]
+fn rows_of_other_programs_do_not_stop_the_store() {
+    let database = database();
+    let store = open(&database).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let mut put = |store: &PostgresStore, tick: i64| {
+        append(store, &sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, tick as f64)]))
+    };
+    assert!(matches!(put(&store, 0), Outcome::Stored { .. }));
+    drop(store);
+    execute(
+        &database,
+        "INSERT INTO metrics VALUES (now(), 'a/b', 'x', 1, '{}'), (now(), 'n1', 'x', NULL, '[1]'), \
+         (now(), 'n1', 'load_1m', NULL, NULL), ('infinity', 'n1', 'load_1m', 7, '{}')",
+    );
+    let store = open(&database).unwrap();
+    let last = store.snapshot().last(&Selector::default());
+    assert_eq!((last.len(), last[0].at, last[0].value), (1, Timestamp(T0), 0.0));
+    execute(&database, KILL);
+    let mut tick = 1;
+    while !matches!(put(&store, tick), Outcome::Stored { .. }) {
+        tick += 1;
+    }
+}
+
+#[test]
+fn a_batch_that_is_not_stored_shows_nothing() {
+    let database = database();
+    let store = open(&database).unwrap();
+    let reject = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+                  CREATE TRIGGER no BEFORE INSERT ON metrics FOR EACH ROW EXECUTE FUNCTION no()";
+    execute(&database, reject);
+    let batch = Sender::new("n1", 1).batch(&[(spec("n1", "load_1m"), T0, 1.0)]);
+    assert!(matches!(append(&store, &batch), Outcome::RejectedTemporarily(_)));
+    let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let snapshot = store.snapshot();
+    assert_eq!(snapshot.last(&Selector::default()), []);
+    assert_eq!(snapshot.series(&Selector::default(), all.0, all.1).unwrap(), []);
+    assert!(store.stats().last_failure.is_some());
+}
+
+#[test]
+fn a_database_in_another_encoding_is_rejected() {
+    let mut latin = database();
+    execute(
+        &latin,
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+    );
+    latin.dbname("latin");
+    assert!(matches!(open(&latin), Err(DatabaseError::Encoding)));
+}

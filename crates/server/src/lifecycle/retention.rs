@@ -50,6 +50,7 @@ pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
         config.retention;
     postgres::Settings {
         settle_after_us: micros(late_max),
+        statement_time_max_ms: u32::try_from(config.query.time_max.as_millis()).unwrap_or(0),
         keep_samples_us: kept(None, samples_age_max).age_us,
         keep_rollups_us: [minutes_age_max, hours_age_max].map(|age| kept(None, age).age_us),
         senders: senders(config),
