@@ -31,7 +31,7 @@ pub struct Settings {
     pub keep_rollups_us: [i64; 2],
     /// Longest time of a query's statement, in milliseconds; 0: unlimited.
     pub statement_time_max_ms: u32,
-    /// Whether the store maintains itself; otherwise only [`PostgresStore::maintain`] does.
+    /// Whether the store maintains itself; otherwise only [`crate::PostgresStore::maintain`] does.
     pub background_maintenance: bool,
     /// Limits of senders.
     pub senders: Limits,

@@ -50,7 +50,7 @@ pub struct NewGap {
     pub late: bool,
 }
 
-/// Selects the samples of a batch that [`Bookkeeping::judge`] accepted, and what it changes beside them. `withheld`: its
+/// Selects the samples of a batch that [`crate::Bookkeeping::judge`] accepted, and what it changes beside them. `withheld`: its
 /// series that were rejected when it was stored first.
 pub fn select(
     origin: &Origin,

@@ -114,7 +114,7 @@ impl Snapshot {
         WindowScan::new(&self.shared, &self.view, self.visible, query, window_us.max(1), meter)
     }
 
-    /// The newest sample of each live series of a selection ([`crate::Settings::series_idle_us`]), in the
+    /// The newest sample of each live series of a selection ([`senders::Limits::series_idle_us`]), in the
     /// order of [`model::Series`].
     /// It comes from memory, and is newer than the snapshot if more arrived since.
     pub fn last(&self, selector: &Selector) -> Vec<LastValue> {
