@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::pin::Pin;
 use storage::StorageError;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,21 +81,6 @@ pub trait Connector: Send + Sync {
 
 /// A connection that is being opened.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Client, String>> + Send + 'a>>;
-
-/// Without TLS.
-impl Connector for tokio_postgres::Config {
-    fn connect(&self) -> Connecting<'_> {
-        Box::pin(async {
-            let (client, io) = self.connect(NoTls).await.map_err(|error| error_text(&error))?;
-            tokio::spawn(async move {
-                if let Err(error) = io.await {
-                    log::debug!("the database: {}", error_text(&error));
-                }
-            });
-            Ok(client)
-        })
-    }
-}
 
 /// Connects.
 pub(crate) async fn connect(connector: &dyn Connector) -> Result<Client, DatabaseError> {

@@ -4,7 +4,7 @@ use crate::connection::DatabaseError;
 use crate::copy::Micros;
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use storage::Selector;
+use storage::{Selector, share_of_rows};
 use tokio_postgres::{Client, Row};
 
 /// The samples since the last checkpoint are newer by the clocks of their senders, which may be behind by this much.
@@ -73,10 +73,7 @@ impl StoredSeries {
         if self.first_us > to || self.last_us < from {
             return 0;
         }
-        let whole = i128::from(self.last_us) - i128::from(self.first_us) + 1;
-        let part = i128::from(to.min(self.last_us)) - i128::from(from.max(self.first_us)) + 1;
-        let share = i128::from(self.samples) * part / whole.max(1);
-        u64::try_from(share).unwrap_or(self.samples).clamp(1, self.samples.max(1))
+        share_of_rows(self.samples, (self.first_us, self.last_us), (from, to))
     }
 
     /// Records samples of one start between two instants, both inclusive.
@@ -121,6 +118,8 @@ pub(crate) struct Arrived {
 pub(crate) struct SeriesBook {
     of: BTreeMap<DeviceId, BTreeMap<Series, StoredSeries>>,
     next_id: i64,
+    /// First and last instant of all samples.
+    extent: Option<(i64, i64)>,
     /// Series with changes that the database does not have.
     dirty: BTreeSet<Series>,
 }
@@ -150,6 +149,7 @@ impl SeriesBook {
     /// Takes over what a draft recorded.
     pub(crate) fn accept(&mut self, draft: Self) {
         self.next_id = draft.next_id;
+        draft.extent.into_iter().for_each(|span| self.widen(span));
         self.dirty.extend(draft.dirty);
         for (device, of) in draft.of {
             self.of.entry(device).or_default().extend(of);
@@ -159,6 +159,7 @@ impl SeriesBook {
     /// Records samples.
     pub(crate) fn add(&mut self, series: &Series, arrived: &Arrived, change: &mut BookChange) {
         let Arrived { divisor, start, received, span, last_value, samples } = *arrived;
+        self.widen(span);
         let of = self.of.entry(series.device.clone()).or_default();
         if !of.contains_key(series) {
             let new = StoredSeries {
@@ -203,9 +204,13 @@ impl SeriesBook {
     }
 
     /// First and last instant of all samples.
-    pub(crate) fn extent(&self) -> Option<(i64, i64)> {
-        let all = self.of.values().flat_map(BTreeMap::values);
-        all.map(|one| (one.first_us, one.last_us)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    pub(crate) const fn extent(&self) -> Option<(i64, i64)> {
+        self.extent
+    }
+
+    fn widen(&mut self, (from, to): (i64, i64)) {
+        let (first, last) = self.extent.unwrap_or((from, to));
+        self.extent = Some((first.min(from), last.max(to)));
     }
 
     /// The changed series, and forgets that they are.
@@ -234,6 +239,9 @@ impl SeriesBook {
             let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
             book.correct(&series_of(&row, 0)?, last);
         }
+        let all = book.of.values().flat_map(BTreeMap::values);
+        let spans: Vec<_> = all.map(|one| (one.first_us, one.last_us)).collect();
+        spans.into_iter().for_each(|span| book.widen(span));
         Ok(book)
     }
 

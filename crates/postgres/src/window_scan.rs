@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::sync::Arc;
 use storage::{
-    Chunk, Selector, SeriesInfo, StorageError, WINDOWS_US, Windows, without_sums_of_totals,
+    Chunk, Selector, SeriesInfo, StorageError, WINDOWS_US, Windows, windows_between,
+    without_sums_of_totals,
 };
 
 /// The columns of the rollup begin at the third.
@@ -58,10 +59,7 @@ impl WindowScan {
         (from, to): (Timestamp, Timestamp),
         window_us: i64,
     ) -> Self {
-        let floor = |at: i64| at.div_euclid(window_us).saturating_mul(window_us);
-        let first = floor(from.0);
-        let first = if first < from.0 { first.saturating_add(window_us) } else { first };
-        let span = (first, floor(to.0));
+        let span = windows_between(from.0, to.0, window_us);
         Self { view, selector: selector.clone(), window_us, span, parts: None, done: false }
     }
 

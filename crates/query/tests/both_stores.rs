@@ -24,8 +24,11 @@ fn lab() -> Lab {
     let declared = storage::DeclaredMetrics::new([load]);
     let senders = senders::Limits { declared, ..senders::Limits::default() };
     let settings = postgres::Settings { senders, ..postgres::Settings::default() };
-    let other =
-        PostgresStore::open(Arc::new(server::database()), settings, Arc::new(|| at(7200.0)));
+    let other = PostgresStore::open(
+        Arc::new(server::Direct(server::database())),
+        settings,
+        Arc::new(|| at(7200.0)),
+    );
     let mut lab = Lab::new();
     lab.other = Some(Arc::new(other.unwrap()));
     lab

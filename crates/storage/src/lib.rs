@@ -24,6 +24,6 @@ pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;
 pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};
 pub use storage::{
-    Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total,
-    without_sums_of_totals,
+    Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total, share_of_rows,
+    windows_between, without_sums_of_totals,
 };

@@ -58,6 +58,21 @@ pub fn without_sums_of_totals(metric: &str, mut rollup: Rollup) -> Rollup {
     rollup
 }
 
+/// The first and the last window that begin between two instants, both inclusive; the first is later if there is none.
+pub const fn windows_between(from: i64, to: i64, window_us: i64) -> (i64, i64) {
+    let first = from.div_euclid(window_us).saturating_mul(window_us);
+    let first = if first < from { first.saturating_add(window_us) } else { first };
+    (first, to.div_euclid(window_us).saturating_mul(window_us))
+}
+
+/// The estimated part of some rows between two instants, as if they were spread evenly over their span; at least one.
+pub fn share_of_rows(rows: u64, (first, last): (i64, i64), (from, to): (i64, i64)) -> u64 {
+    let whole = i128::from(last) - i128::from(first) + 1;
+    let part = i128::from(last.min(to)) - i128::from(first.max(from)) + 1;
+    let share = i128::from(rows) * part / whole.max(1);
+    u64::try_from(share).unwrap_or(rows).clamp(1, rows.max(1))
+}
+
 /// Why a store cannot answer.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {

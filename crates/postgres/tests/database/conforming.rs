@@ -1,6 +1,6 @@
 //! The store on PostgreSQL under the suite that every store passes.
 
-use crate::server::database;
+use crate::server::{Direct, database};
 use conformance::{Clock, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use postgres::{PostgresStore, Settings};
@@ -22,7 +22,7 @@ struct Postgres {
 fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore {
     let clock = clock.clone();
     let now = Arc::new(move || clock.now());
-    PostgresStore::open(Arc::new(database.clone()), settings.clone(), now).unwrap()
+    PostgresStore::open(Arc::new(Direct(database.clone())), settings.clone(), now).unwrap()
 }
 
 impl Subject for Postgres {

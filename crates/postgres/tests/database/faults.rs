@@ -1,6 +1,6 @@
 //! The store while its connections and its process end.
 
-use crate::server::{database, execute};
+use crate::server::{Direct, database, execute};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
 use postgres::{DatabaseError, PostgresStore, Settings};
@@ -22,7 +22,7 @@ fn clock() -> Clock {
 
 fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
-    PostgresStore::open(Arc::new(database.clone()), settings, clock())
+    PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
 
 fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {

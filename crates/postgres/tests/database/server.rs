@@ -1,5 +1,6 @@
 //! A PostgreSQL server for the tests of this process. It ends with the process.
 
+use postgres::{Connecting, Connector};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -46,6 +47,21 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     assert!(!folder.is_empty(), "PostgreSQL did not start; install the package postgresql");
     Server { folder: folder.trim().to_owned(), _child: child }
 });
+
+/// Connections to a database.
+pub(crate) struct Direct(pub(crate) Config);
+
+impl Connector for Direct {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let connected = self.0.connect(NoTls).await;
+            let (client, io) = connected.map_err(|error| error.to_string())?;
+            // The next call reports an error of the connection.
+            tokio::spawn(async move { io.await.unwrap_or_default() });
+            Ok(client)
+        })
+    }
+}
 
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 

@@ -10,7 +10,7 @@ use crate::state::view::{View, devices_of};
 use model::{Kind, Timestamp};
 use senders::NO_START;
 use std::sync::Arc;
-use storage::{CounterStart, Meter, SeriesInfo};
+use storage::{CounterStart, Meter, SeriesInfo, share_of_rows};
 
 /// The first and the last instant of all samples and rollups; `None` if there are none.
 pub(crate) fn extent(view: &View) -> Option<(i64, i64)> {
@@ -83,18 +83,12 @@ pub(crate) fn rows(
 ) -> Result<u64, BlockError> {
     let mut all = 0;
     entries(shared, view, query, |_, entry| {
-        all += share(entry.rows, (entry.from, entry.to), query);
+        all += share_of_rows(entry.rows, (entry.from, entry.to), (query.from, query.to));
     })?;
-    members(view, query, |_, samples, span| all += share(samples as u64, span, query));
+    members(view, query, |_, samples, span| {
+        all += share_of_rows(samples as u64, span, (query.from, query.to))
+    });
     Ok(all)
-}
-
-/// A query's estimated part of some rows that are spread evenly over their span; at least one.
-fn share(rows: u64, (from, to): (i64, i64), query: &ScanQuery) -> u64 {
-    let whole = i128::from(to) - i128::from(from) + 1;
-    let part = i128::from(to.min(query.to)) - i128::from(from.max(query.from)) + 1;
-    let share = i128::from(rows) * part / whole.max(1);
-    u64::try_from(share).unwrap_or(rows).clamp(1, rows.max(1))
 }
 
 /// The counter starts of a query.

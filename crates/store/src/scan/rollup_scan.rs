@@ -16,7 +16,7 @@ use crate::state::view::View;
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::fmt;
 use std::sync::Arc;
-use storage::{Meter, Selector, WINDOWS_US, Windows, without_sums_of_totals};
+use storage::{Meter, Selector, WINDOWS_US, Windows, windows_between, without_sums_of_totals};
 
 /// Windows of a selection, series by series in the order of [`Series`]. It ends after an error.
 pub struct WindowScan {
@@ -48,9 +48,7 @@ impl WindowScan {
         meter: Arc<Meter>,
     ) -> Self {
         let ScanQuery { selector, filter, from, to } = query;
-        let first = from.div_euclid(window_us).saturating_mul(window_us);
-        let first = if first < from { first.saturating_add(window_us) } else { first };
-        let last = to.div_euclid(window_us).saturating_mul(window_us);
+        let (first, last) = windows_between(from, to, window_us);
         let end = last.saturating_add(window_us - 1);
         let query = ScanQuery { selector, filter, from: first, to: end };
         let touches = |block: &&Arc<Block>| first <= last && block.touches(first, end);
