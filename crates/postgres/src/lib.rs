@@ -4,27 +4,23 @@
 //! acknowledged after its commit. Readers select series in memory, then read their samples by a portal of one
 //! transaction, so each query sees one state of the database.
 //!
-//! - `connection`: a connection, and the errors of all. `schema`: the tables. `copy`: rows in the binary format of COPY.
+//! - `connection`: a connection, and the errors of all. `schema`: whether the database can be used. `copy`: rows in the binary format of COPY.
 //! - `series_book`: the known series with their newest sample and counter starts.
-//! - `records`: what is known of senders, in tables. `writer`: the thread that stores batches.
-//! - `rollup_rows`: windows as rows. `maintenance`: settles time, and deletes what is too old.
-//! - `session`: one read transaction. `view`: what one query sees. `window_scan`: its windows. `snapshot`: its interface.
+//! - `records`: what is known of senders, in tables. `rollup_rows`: windows as rows.
+//! - `reading`: `session` is one read transaction, `view` what one query sees, `window_scan` its windows, `snapshot` its interface.
+//! - `writing`: `writer` is the thread that stores batches, `maintenance` settles time and deletes what is too old.
 //! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;
 mod copy;
-mod maintenance;
+mod reading;
 mod records;
 mod rollup_rows;
 mod schema;
 mod series_book;
-mod session;
 mod shared;
-mod snapshot;
 mod store;
-mod view;
-mod window_scan;
-mod writer;
+mod writing;
 
 pub use connection::{Connecting, Connector, DatabaseError};
 pub use shared::Settings;

@@ -1,13 +1,13 @@
 //! The store as the server uses it.
 
 use crate::connection::{Connector, DatabaseError, connect};
-use crate::maintenance;
+use crate::reading::view::View;
 use crate::records;
 use crate::schema;
 use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
-use crate::view::View;
-use crate::writer::Writer;
+use crate::writing::maintenance;
+use crate::writing::writer::Writer;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;

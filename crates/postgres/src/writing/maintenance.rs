@@ -2,9 +2,9 @@
 
 use crate::connection::{DatabaseError, connect};
 use crate::copy::Micros;
+use crate::reading::view::View;
 use crate::rollup_rows::RollupRows;
 use crate::shared::{Settings, Shared};
-use crate::view::View;
 use model::Timestamp;
 use std::sync::Arc;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};

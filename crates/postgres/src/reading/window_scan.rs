@@ -1,8 +1,8 @@
 //! Windows: from rollups for settled time, and from samples after it.
 
+use crate::reading::session::{Query, RowScan};
+use crate::reading::view::{ChunkScan, SERIES_MAX, Target, View, failed};
 use crate::rollup_rows::rollup_of;
-use crate::session::{Query, RowScan};
-use crate::view::{ChunkScan, SERIES_MAX, Target, View, failed};
 use model::{Point, Rollup, RollupWindows, Timestamp};
 use std::collections::VecDeque;
 use std::iter::Peekable;

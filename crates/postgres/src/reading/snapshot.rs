@@ -1,7 +1,7 @@
 //! The interface of a view.
 
-use crate::view::View;
-use crate::window_scan::WindowScan;
+use crate::reading::view::View;
+use crate::reading::window_scan::WindowScan;
 use model::{Kind, Timestamp};
 use std::sync::Arc;
 use storage::{

@@ -2,7 +2,7 @@
 
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
-use crate::session::{Query, RowScan, Session};
+use crate::reading::session::{Query, RowScan, Session};
 use crate::shared::Shared;
 use model::{Series, Timestamp};
 use std::collections::VecDeque;
