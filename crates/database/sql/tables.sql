@@ -1,4 +1,5 @@
--- The tables of the store. `metrics` has the five columns of Kwollect; all else is in the schema jobmeter.
+-- The tables of the store. `metrics` has the five columns of Kwollect; all else is in the schema jobmeter. Tables of samples have
+-- partitions by time. The default partition has samples of other times until maintenance moves them into one of their own.
 
 CREATE TABLE IF NOT EXISTS metrics (
     timestamp timestamptz NOT NULL DEFAULT now(),
@@ -6,7 +7,7 @@ CREATE TABLE IF NOT EXISTS metrics (
     metric_id text NOT NULL,
     value double precision DEFAULT 'NaN',
     labels jsonb DEFAULT '{}'
-);
+) PARTITION BY RANGE (timestamp);
 CREATE INDEX IF NOT EXISTS metrics_device_idx ON metrics (device_id, timestamp DESC);
 CREATE INDEX IF NOT EXISTS metrics_timestamp_idx ON metrics (timestamp DESC);
 CREATE SCHEMA IF NOT EXISTS jobmeter;
@@ -18,9 +19,17 @@ CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     labels jsonb NOT NULL,
     cluster text NOT NULL,
     job_id bigint NOT NULL
-);
+) PARTITION BY RANGE (timestamp);
 CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (device_id, timestamp DESC);
 CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = 'metrics'::regclass AND partdefid = 0) THEN
+        CREATE TABLE jobmeter.metrics_default PARTITION OF metrics DEFAULT;
+    END IF;
+    IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = 'jobmeter.job_metrics'::regclass AND partdefid = 0) THEN
+        CREATE TABLE jobmeter.job_metrics_default PARTITION OF jobmeter.job_metrics DEFAULT;
+    END IF;
+END $$;
 CREATE TABLE IF NOT EXISTS jobmeter.series (
     id bigint PRIMARY KEY,
     device_id text NOT NULL,
@@ -70,7 +79,9 @@ CREATE TABLE IF NOT EXISTS jobmeter.rollups (
 CREATE TABLE IF NOT EXISTS jobmeter.state (
     is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
     settled_us bigint,
-    samples_removed bigint NOT NULL DEFAULT 0
+    samples_removed bigint NOT NULL DEFAULT 0,
+    -- Time of a new partition.
+    chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);

@@ -7,6 +7,7 @@ use crate::schema;
 use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
 use crate::writing::maintenance;
+use crate::writing::partitions::create_ahead;
 use crate::writing::writer::Writer;
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
@@ -63,6 +64,7 @@ impl PostgresStore {
                     "synchronous_commit is off: a crash of the database may lose acknowledged samples"
                 );
             }
+            create_ahead(&client, opened).await?;
             let (books, next_gap) = records::load(&client, &settings.senders, opened).await?;
             let series = SeriesBook::open(&client).await?;
             let state = schema::state(&client).await?;

@@ -118,7 +118,11 @@ async fn serve(
         Ok(transaction) => transaction,
         Err(error) => return reject(first, error.into()),
     };
-    let limit = format!("SET LOCAL statement_timeout = {time_max_ms}");
+    // No partition is dropped, and no row moves between partitions, once the snapshot of this transaction is taken.
+    let limit = format!(
+        "SET LOCAL statement_timeout = {time_max_ms}; \
+         LOCK TABLE ONLY metrics, ONLY jobmeter.job_metrics IN ACCESS SHARE MODE"
+    );
     if let Err(error) = transaction.batch_execute(&limit).await {
         return reject(first, error.into());
     }

@@ -6,6 +6,7 @@ use crate::records::{self, SeriesRows};
 use crate::schema;
 use crate::series_book::{Arrived, BookChange, SeriesBook};
 use crate::shared::Shared;
+use crate::writing::partitions::create_ahead;
 use model::{Boot, Gap, Series, Timestamp};
 use senders::{
     Bookkeeping, NO_START, NewGap, Noted, OriginNumber, OriginState, Request, Samples, Table,
@@ -232,6 +233,7 @@ impl Writer {
         let opened = self.runtime.block_on(within(async {
             let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
+            create_ahead(&client, now).await?;
             let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
             let book = SeriesBook::open(&client).await?;
             Ok::<_, DatabaseError>((client, books, next_gap, book))

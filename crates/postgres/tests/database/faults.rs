@@ -25,7 +25,7 @@ fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
 
-fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
+pub(crate) fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
     let mut frame = Vec::new();
     wire::Encoder::default().encode(batch, &mut frame).unwrap();
     let one = wire::Frames::of(&frame).next().unwrap().unwrap();
@@ -37,7 +37,7 @@ fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
 }
 
 /// The instants of all samples.
-fn stored(store: &PostgresStore) -> Vec<i64> {
+pub(crate) fn stored(store: &PostgresStore) -> Vec<i64> {
     let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
     let chunks = store.snapshot().scan(&Selector::default(), all.0, all.1);
     chunks.flat_map(|chunk| chunk.unwrap().times).collect()

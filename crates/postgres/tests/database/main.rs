@@ -4,4 +4,5 @@
 
 mod conforming;
 mod faults;
+mod partitions;
 mod server;
