@@ -1,24 +1,20 @@
 //! The thread that stores batches: one transaction for all that wait.
 
 use crate::connection::{DatabaseError, connect};
-use crate::copy::Rows;
 use crate::records::{self, SeriesRows};
 use crate::schema;
-use crate::series_book::{Arrived, BookChange, SeriesBook};
+use crate::series_book::{BookChange, SeriesBook};
 use crate::shared::Shared;
+use crate::writing::commit::Commit;
 use crate::writing::partitions::create_ahead;
-use model::{Boot, Gap, Series, Timestamp};
-use senders::{
-    Bookkeeping, NO_START, NewGap, Noted, OriginNumber, OriginState, Request, Samples, Table,
-    Verdict, Work, select,
-};
-use std::collections::{BTreeMap, HashSet};
+use crate::writing::rejected_rows;
+use model::Timestamp;
+use senders::{Request, Work};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{DeferReason, Outcome};
 use tokio::runtime::Handle;
 use tokio_postgres::Client;
-use wire::Value;
 
 /// Interval of writing the newest samples of all series.
 const CHECKPOINT_US: i64 = 10 * Timestamp::SECOND;
@@ -28,10 +24,6 @@ const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// Least time between two tries to connect.
 const RETRY_US: i64 = Timestamp::SECOND;
-const COPY_NODES: &str = "COPY metrics (timestamp, device_id, metric_id, value, labels) \
-                          FROM STDIN (FORMAT binary)";
-const COPY_JOBS: &str = "COPY jobmeter.job_metrics (timestamp, device_id, metric_id, value, labels, \
-                         cluster, job_id) FROM STDIN (FORMAT binary)";
 
 /// The writer.
 pub(crate) struct Writer {
@@ -45,19 +37,6 @@ pub(crate) struct Writer {
     tried: Timestamp,
     expired: Timestamp,
     checked: Timestamp,
-}
-
-/// A commit that is being prepared.
-#[derive(Default)]
-struct Commit {
-    nodes: Rows,
-    jobs: Rows,
-    origins: BTreeMap<OriginNumber, OriginState>,
-    gaps: Vec<NewGap>,
-    arrived: BTreeMap<Series, Vec<Arrived>>,
-    duplicates: HashSet<(OriginNumber, Boot, u64)>,
-    samples: u64,
-    samples_rejected: u64,
 }
 
 impl Writer {
@@ -99,42 +78,36 @@ impl Writer {
         }
         let shared = Arc::clone(&self.shared);
         let _committing = shared.committing.lock();
-        let (mut dones, mut outcomes) = (Vec::new(), Vec::new());
+        let mut dones = Vec::new();
         let mut commit = Commit::default();
         {
             let mut books = shared.books();
             for Request { batches, done, .. } in requests {
                 dones.push((done, batches.len()));
                 for batch in batches {
-                    outcomes.push(commit.add(&mut books, batch, &shared.settings.senders));
+                    commit.add(&mut books, batch, &shared.settings.senders);
                 }
             }
         }
-        let (mut change, mut draft) =
-            (BookChange::default(), shared.series().draft(commit.arrived.keys()));
-        for (series, arrived) in &commit.arrived {
-            arrived.iter().for_each(|one| draft.add(series, one, &mut change));
-        }
-        let rows = SeriesRows::of(&draft, change.series.iter());
-        let written = self.write(&mut commit, &change, &rows);
-        let outcomes = match written {
-            Ok(()) => {
-                self.apply(commit, draft);
-                outcomes
-            }
+        let written = self.write(&mut commit);
+        let mut outcomes = std::mem::take(&mut commit.outcomes);
+        match written {
+            Ok(draft) => self.apply(commit, draft),
             Err(error) => {
                 self.lose(&error);
                 let why = DeferReason::Unavailable(error.to_string());
                 // Those that were decided before the transaction stay.
-                let deferred = |outcome| match outcome {
-                    decided @ (Outcome::RejectedWhole { .. } | Outcome::RejectedTemporarily(_)) => {
-                        decided
+                for outcome in &mut outcomes {
+                    let is_decided = matches!(
+                        outcome,
+                        Outcome::RejectedWhole { .. } | Outcome::RejectedTemporarily(_)
+                    );
+                    if !is_decided {
+                        *outcome = Outcome::RejectedTemporarily(why.clone());
                     }
-                    _ => Outcome::RejectedTemporarily(why.clone()),
-                };
-                outcomes.into_iter().map(deferred).collect()
+                }
             }
-        };
+        }
         self.shared.count(&outcomes);
         let mut outcomes = outcomes.into_iter();
         for (done, batches) in dones {
@@ -150,41 +123,41 @@ impl Writer {
         }
     }
 
-    fn write(
-        &mut self,
-        commit: &mut Commit,
-        change: &BookChange,
-        series: &SeriesRows,
-    ) -> Result<(), DatabaseError> {
+    /// Stores a commit in one transaction. Returns what is known of its series afterwards.
+    fn write(&mut self, commit: &mut Commit) -> Result<SeriesBook, DatabaseError> {
         let Some(client) = &self.client else {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
-        let (nodes, jobs) = (std::mem::take(&mut commit.nodes), std::mem::take(&mut commit.jobs));
+        self.runtime.block_on(within(store_rows(client, commit)))?;
         let (metrics, catalogue) = {
-            let books = self.shared.books();
+            let mut books = self.shared.books();
+            commit.record(&mut books, &self.shared.settings.senders);
             let version = books.registry.catalogue_version();
             let metrics =
                 (self.catalogue != Some(version)).then(|| books.registry.catalogue_json());
             (metrics, version)
         };
-        let transaction = async {
-            client.batch_execute("BEGIN").await?;
-            nodes.send(client, COPY_NODES).await?;
-            jobs.send(client, COPY_JOBS).await?;
+        let (mut change, mut draft) =
+            (BookChange::default(), self.shared.series().draft(commit.arrived.keys()));
+        for (series, arrived) in &commit.arrived {
+            arrived.iter().for_each(|one| draft.add(series, one, &mut change));
+        }
+        let series = SeriesRows::of(&draft, change.series.iter());
+        let records = async {
             records::put_origins(client, commit.origins.values()).await?;
             records::add_gaps(client, &commit.gaps, self.next_gap).await?;
             series.put(client).await?;
-            records::put_starts(client, change).await?;
+            records::put_starts(client, &change).await?;
             if let Some(metrics) = &metrics {
                 records::put_catalogue(client, metrics).await?;
             }
             client.batch_execute("COMMIT").await?;
             Ok(())
         };
-        self.runtime.block_on(within(transaction))?;
+        self.runtime.block_on(within(records))?;
         self.catalogue = Some(catalogue);
         self.next_gap += i64::try_from(commit.gaps.len()).unwrap_or(0);
-        Ok(())
+        Ok(draft)
     }
 
     /// Makes a commit visible.
@@ -292,94 +265,16 @@ impl Writer {
     }
 }
 
-impl Commit {
-    /// Decides about a batch, and adds what is stored. Returns its outcome after a successful transaction.
-    fn add(
-        &mut self,
-        books: &mut Bookkeeping,
-        batch: storage::Incoming,
-        limits: &senders::Limits,
-    ) -> Outcome {
-        let storage::Incoming { decoded, received, .. } = batch;
-        let (number, table) = match books.judge_new(&decoded, received, limits) {
-            Verdict::Store(number, table) => (number, table),
-            Verdict::TooLate(gap, why) => {
-                self.gap(gap);
-                return Outcome::RejectedPermanently(why);
-            }
-            Verdict::Done(outcome) => return outcome,
-        };
-        if !self.duplicates.insert((number, decoded.boot, decoded.seq)) {
-            return Outcome::Duplicate;
+/// Begins a transaction, and stores the rows of a commit that the database accepts.
+async fn store_rows(client: &Client, commit: &mut Commit) -> Result<(), DatabaseError> {
+    client.batch_execute(rejected_rows::BEGIN).await?;
+    match rejected_rows::copy(client, commit.rows()).await {
+        Err(DatabaseError::RejectedRow(_)) => {
+            client.batch_execute("ROLLBACK").await?;
+            client.batch_execute(rejected_rows::BEGIN).await?;
+            rejected_rows::store_others(client, commit).await
         }
-        let settled = books.settled;
-        let state = match self.origins.entry(number) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => {
-                match books.origins.get_mut(number) {
-                    Some(origin) => new.insert(origin.clone()),
-                    None => {
-                        return Outcome::RejectedPermanently(
-                            "an origin without a number".to_owned(),
-                        );
-                    }
-                }
-            }
-        };
-        let (samples, noted) = select(&state.name, (&table, None), decoded, received, settled);
-        let (outcome, gaps) = Noted::note(noted, state, limits);
-        self.gaps.extend(gaps);
-        self.samples += samples.values.len() as u64;
-        if let Outcome::Stored { samples_rejected, .. } = &outcome {
-            self.samples_rejected += u64::from(*samples_rejected);
-        }
-        self.rows(&samples, &table, received);
-        outcome
-    }
-
-    fn gap(&mut self, gap: Gap) {
-        self.gaps.push(NewGap { gap, late: false });
-    }
-
-    /// Adds the rows of a batch, and a note for each run of one series.
-    fn rows(&mut self, samples: &Samples, table: &Table, received: Timestamp) {
-        let mut runs: BTreeMap<u32, Arrived> = BTreeMap::new();
-        let mut rest = samples.index.iter().zip(&samples.values);
-        for tick in &samples.ticks {
-            for (place, value) in rest.by_ref().take(tick.samples as usize) {
-                let Some(slot) = table.places.get(*place as usize) else { continue };
-                let Some(info) = &slot.series else { continue };
-                let (at, value) = (tick.at.0, in_unit(*value, slot.divisor));
-                let rows = if info.series.job.is_some() { &mut self.jobs } else { &mut self.nodes };
-                rows.push(&info.series, at, value);
-                let start = (slot.start != NO_START).then_some(slot.start);
-                let run = runs.entry(*place).or_insert(Arrived {
-                    divisor: slot.divisor,
-                    start,
-                    received,
-                    span: (at, at),
-                    last_value: value,
-                    samples: 0,
-                });
-                run.add(at, value);
-            }
-        }
-        for (place, run) in runs {
-            let info = table.places.get(place as usize).and_then(|slot| slot.series.as_ref());
-            if let Some(info) = info {
-                self.arrived.entry(info.series.clone()).or_default().push(run);
-            }
-        }
-    }
-}
-
-impl Arrived {
-    fn add(&mut self, at: i64, value: f64) {
-        self.samples += 1;
-        self.span.0 = self.span.0.min(at);
-        if at >= self.span.1 {
-            (self.span.1, self.last_value) = (at, value);
-        }
+        other => other,
     }
 }
 
@@ -389,12 +284,4 @@ async fn within<T>(
 ) -> Result<T, DatabaseError> {
     let silent = |_| DatabaseError::Unreachable(format!("no answer within {TRANSACTION_MAX:?}"));
     tokio::time::timeout(TRANSACTION_MAX, work).await.map_err(silent)?
-}
-
-/// A value in the metric's unit.
-fn in_unit(value: Value, divisor: u32) -> f64 {
-    match value {
-        Value::Steps(steps) => steps as f64 / f64::from(divisor),
-        Value::Real(real) => real,
-    }
 }

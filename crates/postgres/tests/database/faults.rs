@@ -150,7 +150,8 @@ fn rows_of_other_programs_do_not_stop_the_store() {
 fn a_batch_that_is_not_stored_shows_nothing() {
     let database = database();
     let store = open(&database).unwrap();
-    let reject = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+    let reject = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' \
+                  USING ERRCODE = '53100'; END $$; \
                   CREATE TRIGGER no BEFORE INSERT ON metrics FOR EACH ROW EXECUTE FUNCTION no()";
     execute(&database, reject);
     let batch = Sender::new("n1", 1).batch(&[(spec("n1", "load_1m"), T0, 1.0)]);

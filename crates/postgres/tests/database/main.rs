@@ -5,4 +5,5 @@
 mod conforming;
 mod faults;
 mod partitions;
+mod rejected_rows;
 mod server;
