@@ -8,7 +8,7 @@ use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
 use crate::writing::maintenance;
 use crate::writing::partitions::create_ahead;
-use crate::writing::writer::Writer;
+use crate::writing::writer::{GapRows, Writer};
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;
@@ -65,12 +65,13 @@ impl PostgresStore {
                 );
             }
             create_ahead(&client, opened).await?;
-            let (books, next_gap) = records::load(&client, &settings.senders, opened).await?;
+            let records = records::load(&client, &settings.senders, opened).await?;
             let series = SeriesBook::open(&client).await?;
             let state = schema::state(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, series, state))
+            Ok::<_, DatabaseError>((client, records, series, state))
         };
-        let (client, mut books, next_gap, series, state) = runtime.block_on(prepare)?;
+        let (client, records, series, state) = runtime.block_on(prepare)?;
+        let (mut books, gap_rows, next_gap) = records.into_books(&settings.senders);
         books.settled = state.0.unwrap_or(books.settled);
         let shared = Arc::new(Shared {
             connector,
@@ -88,7 +89,8 @@ impl PostgresStore {
             series: Mutex::new(series),
             stats: Mutex::new(Stats { samples_removed: state.1, ..Stats::default() }),
         });
-        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, next_gap);
+        let gap_rows = GapRows { count: gap_rows, next: next_gap };
+        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, gap_rows);
         let thread = std::thread::Builder::new().name("postgres-write".to_owned());
         let mut threads = vec![thread.spawn(move || writer.run()).map_err(failed)?];
         let maintained = shared.settings.background_maintenance.then(|| Arc::clone(&shared));

@@ -8,7 +8,7 @@ use crate::shared::{Settings, Shared};
 use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partition_drain::drain;
 use crate::writing::partitions::{TABLES, create_ahead, floor};
-use crate::writing::retention::remove;
+use crate::writing::retention::{OLDEST, remove, remove_series};
 use model::Timestamp;
 use std::sync::Arc;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
@@ -17,8 +17,6 @@ use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
 const GRAIN_US: i64 = WINDOWS_US[1];
 /// Rollups that one statement writes.
 const ROLLUPS_MAX: usize = 10_000;
-const OLDEST: &str = "SELECT least((SELECT min(timestamp) FROM metrics WHERE timestamp >= $1), \
-                      (SELECT min(timestamp) FROM jobmeter.job_metrics WHERE timestamp >= $1))";
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 AND at_us < $2";
 
 /// Does all due maintenance. A part that fails does not stop the others.
@@ -59,7 +57,12 @@ fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), Stora
         let oldest = now.saturating_sub(keep_us);
         connection.query(REMOVE_ROLLUPS, &[&window_us, &oldest])?;
     }
-    Ok(removed?)
+    removed?;
+    let keep_us = keep_rollups_us.into_iter().fold(keep_samples_us, i64::max);
+    if keep_us < i64::MAX {
+        remove_series(connection, floor(now.saturating_sub(keep_us), GRAIN_US) - GRAIN_US)?;
+    }
+    Ok(())
 }
 
 /// The next range up to `late` that has samples and is not settled.

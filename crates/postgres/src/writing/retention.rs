@@ -1,12 +1,23 @@
-//! Deletes samples that are too old: whole partitions or chunks, and rows of what has none.
+//! Deletes samples that are too old: whole partitions or chunks, and rows of what has none. Then series of which nothing is left.
 
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
 use crate::writing::maintenance_connection::{LOCK_BRIEFLY, MaintenanceConnection};
 use crate::writing::partitions::{Partition, Partitions, Shape, TABLES, shape};
+use std::collections::BTreeSet;
+use storage::WINDOWS_US;
 
 const COUNT: &str =
     "UPDATE jobmeter.state SET samples_removed = samples_removed + $1 RETURNING samples_removed";
+/// The oldest sample from an instant on.
+pub(crate) const OLDEST: &str = "SELECT least((SELECT min(timestamp) FROM metrics WHERE timestamp >= $1), \
+    (SELECT min(timestamp) FROM jobmeter.job_metrics WHERE timestamp >= $1))";
+const REMOVE_SERIES: &str = "WITH removed AS (DELETE FROM jobmeter.series WHERE id = ANY ($1) AND NOT EXISTS ( \
+        SELECT FROM jobmeter.rollups WHERE window_us = ANY ($2) AND series_id = id) RETURNING id), \
+    starts AS (DELETE FROM jobmeter.starts USING removed WHERE series_id = id) \
+    SELECT id FROM removed";
+/// Series that one statement deletes.
+const SERIES_MAX: usize = 10_000;
 const CHUNKS: &str = "SELECT chunk::regclass::text FROM show_chunks($1::text::regclass, older_than => $2::timestamptz) AS chunk";
 const DROP_CHUNKS: &str =
     "SELECT drop_chunks($1::text::regclass, older_than => $2::timestamptz)::text";
@@ -34,6 +45,29 @@ pub(crate) fn remove(
     let removed = connection.number("SELECT samples_removed FROM jobmeter.state", &[])?;
     connection.shared.stats().samples_removed = u64::try_from(removed).unwrap_or(0);
     result
+}
+
+/// Forgets series that ended before an instant, if all of their samples and rollups are deleted. One that comes back is a new one.
+pub(crate) fn remove_series(
+    connection: &MaintenanceConnection<'_>,
+    before: i64,
+) -> Result<(), DatabaseError> {
+    let shared = connection.shared;
+    let ended = |before| shared.series().ended_before(before, shared.opened);
+    if ended(before).is_empty() {
+        return Ok(());
+    }
+    // The writer adds no sample of them meanwhile.
+    let _committing = shared.committing.lock();
+    let oldest = connection.query(OLDEST, &[&Micros(i64::MIN)])?;
+    let oldest = oldest.first().map(|row| row.try_get::<_, Option<Micros>>(0)).transpose()?;
+    let before = oldest.flatten().map_or(before, |oldest| oldest.0.min(before));
+    let mut ids = ended(before);
+    ids.truncate(SERIES_MAX);
+    let rows = connection.query(REMOVE_SERIES, &[&ids, &WINDOWS_US.as_slice()])?;
+    let removed = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i64>, _>>()?;
+    shared.series().remove(&removed);
+    Ok(())
 }
 
 /// What may be deleted.

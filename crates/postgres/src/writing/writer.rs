@@ -1,15 +1,16 @@
 //! The thread that stores batches: one transaction for all that wait.
 
 use crate::connection::{DatabaseError, connect};
-use crate::records::{self, SeriesRows};
+use crate::records::{self, Records, SeriesRows};
 use crate::schema;
 use crate::series_book::{BookChange, SeriesBook};
 use crate::shared::Shared;
 use crate::writing::commit::Commit;
 use crate::writing::partitions::create_ahead;
 use crate::writing::rejected_rows;
-use model::Timestamp;
-use senders::{Request, Work};
+use model::{Gap, Timestamp};
+use senders::{NewGap, OriginState, Request, Work};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{DeferReason, Outcome};
@@ -20,10 +21,22 @@ use tokio_postgres::Client;
 const CHECKPOINT_US: i64 = 10 * Timestamp::SECOND;
 /// Interval of checks for idle boots and series.
 const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
+/// Interval of deleting forgotten origins.
+const CLEAN_US: i64 = 3600 * Timestamp::SECOND;
+/// Rows of evicted gaps that remain.
+const GAP_ROWS_EXTRA: usize = 1000;
 /// Longest transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// Least time between two tries to connect.
 const RETRY_US: i64 = Timestamp::SECOND;
+
+/// The rows of gaps in the database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GapRows {
+    pub(crate) count: usize,
+    /// The number of the next one.
+    pub(crate) next: i64,
+}
 
 /// The writer.
 pub(crate) struct Writer {
@@ -31,26 +44,34 @@ pub(crate) struct Writer {
     runtime: Handle,
     /// Holds the lock on the database; `None` after a failure.
     client: Option<Client>,
-    next_gap: i64,
+    gap_rows: GapRows,
     /// The version of the catalogue that the database has.
     catalogue: Option<u64>,
     tried: Timestamp,
     expired: Timestamp,
+    cleaned: Timestamp,
     checked: Timestamp,
 }
 
 impl Writer {
     /// A writer on a connection that holds the lock.
-    pub(crate) fn new(shared: Arc<Shared>, runtime: Handle, client: Client, next_gap: i64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        runtime: Handle,
+        client: Client,
+        gap_rows: GapRows,
+    ) -> Self {
         let now = shared.now();
         Self {
             shared,
             runtime,
             client: Some(client),
-            next_gap,
+            gap_rows,
             catalogue: None,
             tried: now,
             expired: now,
+            // Origins may be forgotten since the last time.
+            cleaned: Timestamp(i64::MIN),
             checked: now,
         }
     }
@@ -145,7 +166,7 @@ impl Writer {
         let series = SeriesRows::of(&draft, change.series.iter());
         let records = async {
             records::put_origins(client, commit.origins.values()).await?;
-            records::add_gaps(client, &commit.gaps, self.next_gap).await?;
+            records::add_gaps(client, &commit.gaps, self.gap_rows.next).await?;
             series.put(client).await?;
             records::put_starts(client, &change).await?;
             if let Some(metrics) = &metrics {
@@ -156,7 +177,8 @@ impl Writer {
         };
         self.runtime.block_on(within(records))?;
         self.catalogue = Some(catalogue);
-        self.next_gap += i64::try_from(commit.gaps.len()).unwrap_or(0);
+        self.gap_rows.count += commit.gaps.len();
+        self.gap_rows.next += i64::try_from(commit.gaps.len()).unwrap_or(0);
         Ok(draft)
     }
 
@@ -207,15 +229,20 @@ impl Writer {
             let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
             create_ahead(&client, now).await?;
-            let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
+            let records = records::load(&client, &shared.settings.senders, now).await?;
             let book = SeriesBook::open(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, book))
+            Ok::<_, DatabaseError>((client, records, book))
         }));
-        let (client, mut books, next_gap, book) = opened?;
-        books.settled = shared.books().settled;
-        *shared.books() = books;
+        let (client, Records { origins, gaps, .. }, book) = opened?;
+        {
+            // Live series and metrics remain: they do not depend on what is stored.
+            let mut books = shared.books();
+            books.origins.restore(origins);
+            books.gaps = gaps.gaps;
+        }
         *shared.series() = book;
-        (self.client, self.next_gap, self.catalogue) = (Some(client), next_gap, None);
+        self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
+        (self.client, self.catalogue) = (Some(client), None);
         log::info!("the database answers again");
         Ok(())
     }
@@ -226,6 +253,9 @@ impl Writer {
         if now.since(self.expired) >= EXPIRE_US {
             self.expired = now;
             self.expire(now);
+            if let Err(error) = self.clean(now) {
+                self.lose(&error);
+            }
         }
         let wanted = self.shared.flushed.is_wanted();
         if wanted || closing || now.since(self.checked).abs() >= CHECKPOINT_US {
@@ -245,6 +275,33 @@ impl Writer {
         books.tables.drop_unused(now.plus(-limits.series_idle_us));
         drop(books);
         (0..senders::Registry::PARTS).for_each(|part| self.shared.books().registry.sweep(part));
+    }
+
+    /// Deletes rows of evicted gaps and of forgotten origins.
+    fn clean(&mut self, now: Timestamp) -> Result<(), DatabaseError> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let (gaps, names) = {
+            let books = self.shared.books();
+            let kept = books.gaps.count() as usize;
+            let is_due = self.gap_rows.count > 2 * kept + GAP_ROWS_EXTRA;
+            let gap = |gap: &Gap| NewGap { gap: gap.clone(), late: false };
+            let gaps: Option<Vec<_>> = is_due.then(|| books.gaps.all().map(gap).collect());
+            let name = |origin: &OriginState| origin.name.to_string();
+            let is_due = now.since(self.cleaned) >= CLEAN_US;
+            let names: Option<HashSet<_>> = is_due.then(|| books.origins.all().map(name).collect());
+            (gaps, names)
+        };
+        if let Some(gaps) = gaps {
+            let replaced = records::replace_gaps(client, &gaps, self.gap_rows.next);
+            let next = self.runtime.block_on(within(replaced))?;
+            self.gap_rows = GapRows { count: gaps.len(), next };
+        }
+        if let Some(names) = names {
+            let removed = records::remove_origins(client, |name| names.contains(name));
+            self.runtime.block_on(within(removed))?;
+            self.cleaned = now;
+        }
+        Ok(())
     }
 
     /// Writes the newest samples of all series that changed.

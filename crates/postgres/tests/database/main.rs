@@ -5,5 +5,6 @@
 mod conforming;
 mod faults;
 mod partitions;
+mod records;
 mod rejected_rows;
 mod server;
