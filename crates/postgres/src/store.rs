@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use senders::BatchQueue;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::{
@@ -133,6 +134,10 @@ impl Storage for PostgresStore {
 
     fn snapshot(&self) -> Arc<dyn storage::Snapshot> {
         Arc::new(View::new(&self.shared))
+    }
+
+    fn snapshot_until(&self, has_left: Arc<AtomicBool>) -> Arc<dyn storage::Snapshot> {
+        Arc::new(View::until(&self.shared, has_left))
     }
 
     fn catalogue(&self) -> Vec<Arc<Metric>> {

@@ -282,7 +282,7 @@ impl Writer {
         let Some(client) = &self.client else { return Ok(()) };
         let (gaps, names) = {
             let books = self.shared.books();
-            let kept = books.gaps.count() as usize;
+            let kept = books.gaps.all().count();
             let is_due = self.gap_rows.count > 2 * kept + GAP_ROWS_EXTRA;
             let gap = |gap: &Gap| NewGap { gap: gap.clone(), late: false };
             let gaps: Option<Vec<_>> = is_due.then(|| books.gaps.all().map(gap).collect());

@@ -1,6 +1,6 @@
 //! The store while its connections and its process end.
 
-use crate::server::{Direct, database, execute};
+use crate::server::{Direct, database, execute, query};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
 use postgres::{DatabaseError, PostgresStore, Settings};
@@ -172,4 +172,35 @@ fn a_database_in_another_encoding_is_rejected() {
     );
     latin.dbname("latin");
     assert!(matches!(open(&latin), Err(DatabaseError::Encoding)));
+}
+
+#[test]
+fn the_statement_of_a_reader_that_leaves_ends() {
+    let database = database();
+    let store = open(&database).unwrap();
+    execute(
+        &database,
+        "ALTER TABLE jobmeter.state RENAME TO state_of_store; CREATE VIEW jobmeter.state AS \
+         SELECT settled_us, samples_removed, pg_sleep(60)::text FROM jobmeter.state_of_store",
+    );
+    let has_left = Arc::new(AtomicBool::new(false));
+    let snapshot = store.snapshot_until(Arc::clone(&has_left));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let hour = 3600 * S;
+            let mut windows =
+                snapshot.windows(&Selector::default(), Timestamp(0), Timestamp(T0), hour);
+            windows.next().unwrap().is_err()
+        });
+        let running = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND wait_event = 'PgSleep' \
+                       AND datname = current_database()";
+        while query(&database, running).is_empty() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        assert!(!reader.is_finished());
+        has_left.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap());
+        assert!(query(&database, running).is_empty());
+    });
 }
