@@ -7,4 +7,5 @@ mod faults;
 mod partitions;
 mod records;
 mod rejected_rows;
+mod rows;
 mod server;
