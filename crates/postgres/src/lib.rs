@@ -10,7 +10,7 @@
 //! - `reading`: `session` is one read transaction, `view` what one query sees, `window_scan` its windows, `snapshot` its interface.
 //! - `writing`: `writer` is the thread that stores batches, `commit` what it stores at once, `rejected_rows` finds rows that the database rejects;
 //!   `maintenance` settles time; `partitions` creates them, `partition_drain` fills them
-//!   from the default partition, `retention` deletes what is too old. `maintenance_connection` has its statements.
+//!   from the default partition, `retention` deletes what is too old, `archive` moves it to a tablespace. `maintenance_connection` has its statements.
 //! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;
@@ -25,5 +25,5 @@ mod store;
 mod writing;
 
 pub use connection::{Connecting, Connector, DatabaseError};
-pub use shared::Settings;
+pub use shared::{ArchiveSettings, Settings};
 pub use store::PostgresStore;

@@ -25,8 +25,10 @@ pub struct Settings {
     pub settle_after_us: i64,
     /// Length of the ranges that are settled at a time, a multiple of an hour.
     pub settle_step_us: i64,
-    /// Older samples are deleted once they are settled.
+    /// Older samples are deleted once they are settled, or moved if there is an archive.
     pub keep_samples_us: i64,
+    /// Where older samples move.
+    pub archive: Option<ArchiveSettings>,
     /// Older rollups are deleted, for each length of window ([`storage::WINDOWS_US`]).
     pub keep_rollups_us: [i64; 2],
     /// Longest time of a query's statement, in milliseconds; 0: unlimited.
@@ -37,6 +39,15 @@ pub struct Settings {
     pub senders: Limits,
 }
 
+/// A tablespace for old samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// Its name.
+    pub tablespace: String,
+    /// Older samples are deleted.
+    pub keep_us: i64,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -45,6 +56,7 @@ impl Default for Settings {
             settle_after_us: 7 * DAY_US,
             settle_step_us: DAY_US,
             keep_samples_us: i64::MAX,
+            archive: None,
             keep_rollups_us: [i64::MAX; 2],
             statement_time_max_ms: 0,
             background_maintenance: true,

@@ -43,6 +43,10 @@ settings! {
             Kind::Text("FILE");
         /// File with the certificates of the authorities that may sign the certificate of the database, in PEM.
         "postgres.ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
+        /// Tablespace to which the server moves partitions of samples older than `retention.samples_age_max`, instead of
+        /// deleting them. There it deletes samples older than `retention.archive_age_max`.
+        "postgres.archive_tablespace" archive_tablespace: Option<String> = "" or "none",
+            Kind::Text("NAME");
     }
 }
 
@@ -62,13 +66,28 @@ impl StoreSettings {
             wrong("postgres.database", what);
         }
         if self.kind == StoreKind::Embedded {
-            if database.is_some() {
-                wrong("postgres.database", "it needs `store = \"postgres\"`");
+            let of_database = [
+                ("postgres.database", database.is_some()),
+                ("postgres.archive_tablespace", self.archive_tablespace.is_some()),
+            ];
+            for (key, _) in of_database.into_iter().filter(|(_, is_set)| *is_set) {
+                wrong(key, "it needs `store = \"postgres\"`");
             }
             return;
         }
         if database.is_none() {
             wrong("store", "`postgres` needs `postgres.database`");
+        }
+        if let Some(name) = &self.archive_tablespace {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if !(1..=63).contains(&name.len()) || !name.chars().all(is_plain) {
+                let what = "the name of a tablespace has letters, digits and `_`, 63 at most";
+                wrong("postgres.archive_tablespace", what);
+            }
+            if retention.samples_age_max.is_none() {
+                let what = "set `retention.samples_age_max`: older samples move to the tablespace";
+                wrong("postgres.archive_tablespace", what);
+            }
         }
         let RetentionSettings { samples_bytes_max, minutes_bytes_max, hours_bytes_max, .. } =
             retention;
@@ -79,8 +98,15 @@ impl StoreSettings {
             ("retention.archive", retention.archive.is_some()),
         ];
         for (key, _) in of_files.into_iter().filter(|(_, is_set)| *is_set) {
-            let what =
-                "only the embedded store has it; with `store = \"postgres\"` set a limit of age";
+            let what = match key {
+                "retention.archive" => {
+                    "only the embedded store has it; with `store = \"postgres\"` set \
+                     `postgres.archive_tablespace`"
+                }
+                _ => {
+                    "only the embedded store has it; with `store = \"postgres\"` set a limit of age"
+                }
+            };
             wrong(key, what);
         }
     }

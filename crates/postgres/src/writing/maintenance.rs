@@ -5,6 +5,7 @@ use crate::copy::Micros;
 use crate::reading::view::View;
 use crate::rollup_rows::RollupRows;
 use crate::shared::{Settings, Shared};
+use crate::writing::archive::move_old;
 use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partition_drain::drain;
 use crate::writing::partitions::{TABLES, create_ahead, floor};
@@ -34,8 +35,10 @@ pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
 
 fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
     let shared = connection.shared;
-    let Settings { settle_after_us, settle_step_us, keep_samples_us, keep_rollups_us, .. } =
-        shared.settings;
+    let Settings { settle_after_us, settle_step_us, keep_rollups_us, .. } = shared.settings;
+    let archive = shared.settings.archive.as_ref();
+    let keep_samples_us =
+        archive.map_or(shared.settings.keep_samples_us, |archive| archive.keep_us);
     // A clock that is ahead deletes nothing: the time counts as at most an hour after the newest sample.
     let Some((_, newest)) = shared.series().extent() else { return Ok(()) };
     let now = shared.now().0.min(newest.saturating_add(GRAIN_US));
@@ -58,6 +61,10 @@ fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), Stora
         connection.query(REMOVE_ROLLUPS, &[&window_us, &oldest])?;
     }
     removed?;
+    if let (Some(archive), Some(Timestamp(settled))) = (archive, shared.settled()) {
+        let before = now.saturating_sub(shared.settings.keep_samples_us);
+        move_old(connection, &archive.tablespace, before, settled)?;
+    }
     let keep_us = keep_rollups_us.into_iter().fold(keep_samples_us, i64::max);
     if keep_us < i64::MAX {
         remove_series(connection, floor(now.saturating_sub(keep_us), GRAIN_US) - GRAIN_US)?;

@@ -1,5 +1,6 @@
 //! What changes the database: batches, and maintenance.
 
+mod archive;
 mod commit;
 pub(crate) mod maintenance;
 mod maintenance_connection;

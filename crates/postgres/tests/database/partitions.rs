@@ -5,9 +5,10 @@ use crate::rows::query;
 use crate::server::{Direct, database, execute};
 use conformance::{Clock, Outcome as Expected, S, Sender, T0, of_storage, spec};
 use model::Timestamp;
-use postgres::{PostgresStore, Settings};
+use postgres::{ArchiveSettings, PostgresStore, Settings};
 use std::sync::Arc;
 use storage::{Selector, Storage};
+use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls};
 
 const HOUR: i64 = 3600 * S;
@@ -296,4 +297,55 @@ fn a_hypertable_loses_whole_chunks() {
     assert_eq!(store.stats().samples_removed, 5);
     let statements = query(&database, "SELECT statement FROM statements ORDER BY number");
     assert_eq!(statements.join("\n") + "\n", include_str!("hypertable.golden"));
+}
+
+#[test]
+fn old_partitions_move_into_the_tablespace_of_the_archive() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let archive = ArchiveSettings { tablespace: "archive".to_owned(), keep_us: 4 * DAY };
+    let settings = Settings { archive: Some(archive), ..settings() };
+    let store = open(&database, &settings, &clock);
+    let mut sender = Sender::new("n1", 1);
+    put(&store, &mut sender, [T0, T0 + S]);
+    clock.set(T0 + 2 * DAY);
+    put(&store, &mut sender, [T0 + 2 * DAY]);
+    assert!(store.maintain().is_err(), "there is no such tablespace");
+    let Host::Unix(folder) = &database.get_hosts()[0] else { unreachable!() };
+    let folder = folder.join("archive");
+    execute(
+        &database,
+        &format!("COPY (SELECT 1) TO PROGRAM 'mkdir {0}; cat > /dev/null'", folder.display()),
+    );
+    execute(&database, &format!("CREATE TABLESPACE archive LOCATION '{}'", folder.display()));
+    let moved = || {
+        let text = "SELECT relname FROM pg_class JOIN pg_tablespace AS t ON t.oid = reltablespace \
+                    WHERE spcname = 'archive' AND relname LIKE 'metrics%' ORDER BY relname";
+        query(&database, text)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let reader = runtime.block_on(async {
+        let (client, io) = database.connect(NoTls).await.unwrap();
+        tokio::spawn(io);
+        let read = "BEGIN; SELECT count(*) FROM jobmeter.metrics_20260101_00";
+        client.batch_execute(read).await.unwrap();
+        client
+    });
+    store.maintain().unwrap();
+    assert!(!moved().contains(&"metrics_20260101_00".to_owned()), "a reader uses it");
+    drop(reader);
+    let mut rounds = 0;
+    while !moved().contains(&"metrics_20260101_00".to_owned()) {
+        store.maintain().unwrap();
+        rounds += 1;
+        assert!(rounds < 20);
+    }
+    let indexes =
+        moved().into_iter().filter(|name| name.starts_with("metrics_20260101_00_")).count();
+    assert_eq!(indexes, 2);
+    assert_eq!(stored(&store), [T0, T0 + S, T0 + 2 * DAY]);
+    assert_eq!(store.stats().samples_removed, 0);
+    clock.set(T0 + 5 * DAY);
+    put(&store, &mut sender, [T0 + 5 * DAY]);
+    store.maintain().unwrap();
+    assert_eq!(store.stats().samples_removed, 2);
 }

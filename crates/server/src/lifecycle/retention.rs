@@ -48,7 +48,14 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
 pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
     let RetentionSettings { samples_age_max, minutes_age_max, hours_age_max, late_max, .. } =
         config.retention;
+    let archive_us = kept(None, config.retention.archive_age_max).age_us;
+    let archive = config
+        .store
+        .archive_tablespace
+        .clone()
+        .map(|tablespace| postgres::ArchiveSettings { tablespace, keep_us: archive_us });
     postgres::Settings {
+        archive,
         settle_after_us: micros(late_max),
         statement_time_max_ms: u32::try_from(config.query.time_max.as_millis()).unwrap_or(0),
         keep_samples_us: kept(None, samples_age_max).age_us,
@@ -101,10 +108,12 @@ fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> RetentionLimits 
 }
 
 /// Longest age of stored data. `None`: some of it has no limit of age.
-pub(crate) fn longest_us(retention: &RetentionSettings) -> Option<i64> {
+pub(crate) fn longest_us(config: &ServerConfig) -> Option<i64> {
+    let retention = &config.retention;
     let RetentionSettings { samples_age_max, archive_age_max, .. } = retention;
     let RetentionSettings { minutes_age_max, hours_age_max, .. } = retention;
-    let samples = if retention.archive.is_some() { archive_age_max } else { samples_age_max };
+    let has_archive = retention.archive.is_some() || config.store.archive_tablespace.is_some();
+    let samples = if has_archive { archive_age_max } else { samples_age_max };
     let longest = (*samples)?.max((*minutes_age_max)?).max((*hours_age_max)?);
     Some(micros(longest))
 }
@@ -177,7 +186,7 @@ mod tests {
             let flags = flags.iter().map(one).collect();
             let file = config::ConfigFile::None;
             let given = config::ConfigInputs { file, environment: &|_| None, flags };
-            longest_us(&config::load_server(&given).unwrap().config.retention)
+            longest_us(&config::load_server(&given).unwrap().config)
         };
         let ages = [
             ("retention.samples_age_max", "30d"),
@@ -189,6 +198,12 @@ mod tests {
         assert_eq!(flags(&ages[..2]), None, "rollups of an hour stay");
         let archive = [("retention.archive", "/archive"), ("retention.archive_age_max", "365d")];
         assert_eq!(flags(&[&ages[1..], &archive].concat()), Some(365 * day));
+        let tablespace = [
+            ("store", "postgres"),
+            ("postgres.database", "host=/run/postgresql"),
+            ("postgres.archive_tablespace", "archive"),
+        ];
+        assert_eq!(flags(&[&ages[..], &archive[1..], &tablespace].concat()), Some(365 * day));
     }
 
     #[test]
