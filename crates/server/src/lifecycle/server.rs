@@ -307,7 +307,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
     for (received, events) in recovery.iter().flat_map(|recovery| &recovery.jobs) {
         registry.apply(events, *received)?;
     }
-    let past_age_us = crate::lifecycle::retention::longest_us(&config);
+    let past_age_us = crate::lifecycle::retention::longest_us(config);
     let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
     let demand = Arc::new(DemandStore::open(&data.join(DEMAND_FILE), demand_limits)?);
     let on_demand = NodeSettingsCache::new(Arc::clone(&demand));
