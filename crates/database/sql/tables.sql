@@ -1,14 +1,5 @@
--- The tables of the store. `metrics` has the five columns of Kwollect; all else is in the schema jobmeter.
+-- All of the store except `metrics`, in the schema jobmeter.
 
-CREATE TABLE IF NOT EXISTS metrics (
-    timestamp timestamptz NOT NULL DEFAULT now(),
-    device_id text NOT NULL,
-    metric_id text NOT NULL,
-    value double precision DEFAULT 'NaN',
-    labels jsonb DEFAULT '{}'
-);
-CREATE INDEX IF NOT EXISTS metrics_device_idx ON metrics (device_id, timestamp DESC);
-CREATE INDEX IF NOT EXISTS metrics_timestamp_idx ON metrics (timestamp DESC);
 CREATE SCHEMA IF NOT EXISTS jobmeter;
 CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     timestamp timestamptz NOT NULL,
@@ -20,6 +11,8 @@ CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     job_id bigint NOT NULL
 );
 CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (device_id, timestamp DESC);
+CREATE INDEX IF NOT EXISTS job_metrics_alias_idx ON jobmeter.job_metrics ((labels->>'_device_alias'), timestamp DESC)
+    WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
 CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
 CREATE TABLE IF NOT EXISTS jobmeter.series (
     id bigint PRIMARY KEY,
@@ -84,3 +77,14 @@ CREATE TABLE IF NOT EXISTS jobmeter.allocations (
 );
 CREATE INDEX IF NOT EXISTS allocations_job_idx ON jobmeter.allocations (job_id);
 CREATE TABLE IF NOT EXISTS promoted_metrics (device_id text NOT NULL, metric_id text DEFAULT NULL);
+-- The statements of `api.get_job_metrics`.
+CREATE TABLE IF NOT EXISTS jobmeter.job_requests (line integer PRIMARY KEY, keys text[] NOT NULL, statement text NOT NULL);
+-- What `jobmeter db setup` made outside of the schema, with the statements that bring back what it replaced.
+CREATE TABLE IF NOT EXISTS jobmeter.objects (
+    place serial PRIMARY KEY,
+    kind text NOT NULL,
+    name text NOT NULL,
+    restore text,
+    UNIQUE (kind, name)
+);
+CREATE TABLE IF NOT EXISTS jobmeter.setup (is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one), version integer NOT NULL);

@@ -22,8 +22,8 @@ pub enum DatabaseError {
     Encoding,
     /// Another program made its table `metrics`.
     #[error(
-        "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; use \
-         a database without it"
+        "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; `jobmeter db \
+         setup` adopts it"
     )]
     Foreign,
     /// A table has a content that this program did not write.

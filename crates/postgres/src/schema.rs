@@ -5,8 +5,6 @@ use model::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Client;
 
-/// Taken for the time that a server uses the database.
-const LOCK: i64 = 0x6a6f_626d_6574_6572;
 /// The database notices within this time that the connection of an ended server is closed.
 const LOCK_TRIES: u32 = 50;
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -18,7 +16,11 @@ const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('job
 /// Takes the lock, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     let mut tries = LOCK_TRIES;
-    while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get(0)? {
+    while !client
+        .query_one("SELECT pg_try_advisory_lock($1)", &[&database::LOCK])
+        .await?
+        .try_get(0)?
+    {
         tries -= 1;
         if tries == 0 {
             return Err(DatabaseError::Locked);
@@ -32,7 +34,7 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         (true, false, _) => Err(DatabaseError::Foreign),
         // The statements would wait for any transaction that writes.
         (_, true, _) => Ok(()),
-        (false, false, _) => Ok(client.batch_execute(database::TABLES).await?),
+        (false, false, _) => Ok(client.batch_execute(&database::everything()).await?),
     }
 }
 
