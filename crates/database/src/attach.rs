@@ -25,7 +25,7 @@ const INDEXES: [(&str, &str, &str); 3] = [
 const ROWS: &str = "SELECT (SELECT count(*) FROM (SELECT FROM public.metrics WHERE timestamp IS NULL LIMIT 1000) AS n), \
     (SELECT count(*) FROM (SELECT FROM public.metrics WHERE timestamp > now() + interval '1 day' LIMIT 1000) AS n), \
     (('epoch'::timestamptz + (floor(extract(epoch FROM greatest(now(), coalesce((SELECT max(timestamp) FROM public.metrics \
-        WHERE timestamp <= now() + interval '1 day'), now()))) / $1) + 2) * $1 * interval '1 second') AT TIME ZONE 'UTC')::text";
+        WHERE timestamp <= now() + interval '1 day'), now()))) / $1::double precision) + 2) * $1::double precision * interval '1 second') AT TIME ZONE 'UTC')::text";
 
 /// The steps before the transaction that replaces the table, and its statements.
 pub(crate) async fn attach(

@@ -46,7 +46,10 @@ pub enum SetupError {
 
 impl From<tokio_postgres::Error> for SetupError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let Some(found) = error.as_db_error() else { return Self::Rejected(error.to_string()) };
+        let Some(found) = error.as_db_error() else {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            return Self::Rejected(format!("{error}{}", cause.unwrap_or_default()));
+        };
         let mut text = format!("{} ({})", found.message(), found.code().code());
         for more in [found.detail(), found.hint()].into_iter().flatten() {
             text.push_str(". ");

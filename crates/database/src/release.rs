@@ -32,12 +32,22 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
     if !locked {
         return Err(SetupError::InUse);
     }
+    let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
+    let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
     let mut in_the_way = Vec::new();
+    if is_attached {
+        let is_ours = |one: &&String| found.is_made(one) || one.starts_with("jobmeter.");
+        let others = found.dependents.iter().filter(|one| !is_ours(one));
+        in_the_way.extend(others.map(|one| format!("{one} depends on `metrics`, which becomes a table again; drop it, and make it again afterwards")));
+    }
     for row in client.query(DEPENDENTS, &[]).await? {
         let dependent: String = row.try_get(0)?;
+        if keep {
+            break;
+        }
         in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
     }
-    if !in_the_way.is_empty() && !keep {
+    if !in_the_way.is_empty() {
         return Err(SetupError::InTheWay(in_the_way));
     }
     let mut objects: Vec<(String, String, Option<String>)> = Vec::new();
@@ -47,8 +57,6 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
     let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
     let functions = objects.iter().filter(|(kind, ..)| kind == "function").rev();
     all.extend(functions.map(|(_, signature, _)| format!("DROP FUNCTION IF EXISTS {signature}")));
-    let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
-    let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
     if is_attached {
         all.extend(attach::detach(client).await?);
     } else if found.shape == Some(Shape::Partitioned) && !keep {
@@ -75,9 +83,6 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
         all.push(text.strip_prefix(&drop).unwrap_or(text).to_owned());
     }
     all.extend(dropped.iter().rev().map(|(_, name, _)| format!("DROP VIEW IF EXISTS {name}")));
-    if is_attached {
-        all.push("DROP TABLE public.metrics_of_jobmeter".to_owned());
-    }
     let of_kind = |wanted: &'static str| objects.iter().filter(move |(kind, ..)| kind == wanted);
     all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
     all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
@@ -86,5 +91,9 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
         true => "DELETE FROM jobmeter.objects; DELETE FROM jobmeter.setup".to_owned(),
         false => "DROP SCHEMA jobmeter CASCADE".to_owned(),
     });
+    if is_attached {
+        // What is left of the dependents are views of a schema that is kept.
+        all.push("DROP TABLE public.metrics_of_jobmeter CASCADE".to_owned());
+    }
     Ok(vec![Step::Together(all)])
 }

@@ -180,8 +180,7 @@ impl OarOptions {
             text(user, "oarreader"),
             text(name, "oar2")
         );
-        let file =
-            file.as_deref().unwrap_or_else(|| Path::new("/etc/jobmeter/oar_password"));
+        let file = file.as_deref().unwrap_or_else(|| Path::new("/etc/jobmeter/oar_password"));
         Some(format!(
             "[schedulers.oar]\ndatabase = {}\npassword_file = {}\n",
             serde_json::Value::from(database),
