@@ -84,9 +84,13 @@ pub async fn prepare_server(
         let text = postgres_protocol::password::scram_sha_256(password.as_bytes());
         literal(if is_shown { "…" } else { &text })
     };
+    let of_reader = match (&options.reader_password, has_reader) {
+        (None, false) => Some(&options.new_reader_password),
+        (given, _) => given.as_ref(),
+    };
     let mut together = Vec::new();
     for (role, exists, password) in
-        [(user, has_user, &options.password), (&reader, has_reader, &options.reader_password)]
+        [(user, has_user, options.password.as_ref()), (&reader, has_reader, of_reader)]
     {
         match (exists, password) {
             (false, None) => return Err(SetupError::Password(role.clone())),
@@ -226,10 +230,11 @@ fn check(found: &Found, options: &SetupOptions) -> Result<(), SetupError> {
     }
     if found.shape == Some(Shape::Plain) {
         let of_kwollect = |dependent: &&String| {
-            objects.iter().any(|object| {
-                let bare = dependent.split('(').next().unwrap_or_default();
-                object.name.split('(').next() == Some(bare)
-            })
+            dependent.starts_with("jobmeter.")
+                || objects.iter().any(|object| {
+                    let bare = dependent.split('(').next().unwrap_or_default();
+                    object.name.split('(').next() == Some(bare)
+                })
         };
         for dependent in found.dependents.iter().filter(|one| !of_kwollect(one)) {
             in_the_way.push(format!("{dependent} depends on `metrics`, which becomes a partition; drop it, and make it again afterwards"));
