@@ -1,4 +1,5 @@
--- All of the store except `metrics`, in the schema jobmeter.
+-- All of the store except `metrics`, in the schema jobmeter. Tables of samples have partitions by time. The default partition has
+-- samples of other times until maintenance moves them into one of their own.
 
 CREATE SCHEMA IF NOT EXISTS jobmeter;
 CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
@@ -9,11 +10,16 @@ CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     labels jsonb NOT NULL,
     cluster text NOT NULL,
     job_id bigint NOT NULL
-);
+) PARTITION BY RANGE (timestamp);
 CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (device_id, timestamp DESC);
 CREATE INDEX IF NOT EXISTS job_metrics_alias_idx ON jobmeter.job_metrics ((labels->>'_device_alias'), timestamp DESC)
     WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
 CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = 'jobmeter.job_metrics'::regclass AND partdefid = 0) THEN
+        CREATE TABLE jobmeter.job_metrics_default PARTITION OF jobmeter.job_metrics DEFAULT;
+    END IF;
+END $$;
 CREATE TABLE IF NOT EXISTS jobmeter.series (
     id bigint PRIMARY KEY,
     device_id text NOT NULL,
@@ -63,7 +69,9 @@ CREATE TABLE IF NOT EXISTS jobmeter.rollups (
 CREATE TABLE IF NOT EXISTS jobmeter.state (
     is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
     settled_us bigint,
-    samples_removed bigint NOT NULL DEFAULT 0
+    samples_removed bigint NOT NULL DEFAULT 0,
+    -- Time of a new partition.
+    chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);

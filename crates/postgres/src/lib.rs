@@ -8,7 +8,9 @@
 //! - `series_book`: the known series with their newest sample and counter starts.
 //! - `records`: what is known of senders, in tables. `rollup_rows`: windows as rows.
 //! - `reading`: `session` is one read transaction, `view` what one query sees, `window_scan` its windows, `snapshot` its interface.
-//! - `writing`: `writer` is the thread that stores batches, `maintenance` settles time and deletes what is too old.
+//! - `writing`: `writer` is the thread that stores batches, `commit` what it stores at once, `rejected_rows` finds rows that the database rejects;
+//!   `maintenance` settles time; `partitions` creates them, `partition_drain` fills them
+//!   from the default partition, `retention` deletes what is too old. `maintenance_connection` has its statements.
 //! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;

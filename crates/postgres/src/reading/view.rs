@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use model::{Series, Timestamp};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
 use tokio_postgres::Row;
 
@@ -63,17 +64,21 @@ pub(crate) struct ChunkScan {
 impl View {
     /// A view for a query.
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        Self::with_limit(shared, shared.settings.statement_time_max_ms)
+        Self::until(shared, Arc::default())
+    }
+
+    /// A view for a query whose reader may leave.
+    pub(crate) fn until(shared: &Arc<Shared>, has_left: Arc<AtomicBool>) -> Self {
+        Self::with_limit(shared, shared.settings.statement_time_max_ms, has_left)
     }
 
     /// A view for maintenance, which takes its time.
     pub(crate) fn unlimited(shared: &Arc<Shared>) -> Self {
-        Self::with_limit(shared, 0)
+        Self::with_limit(shared, 0, Arc::default())
     }
 
-    fn with_limit(shared: &Arc<Shared>, time_max_ms: u32) -> Self {
-        let session =
-            Session::new(&shared.runtime, &shared.connector, &shared.readers, time_max_ms);
+    fn with_limit(shared: &Arc<Shared>, time_max_ms: u32, has_left: Arc<AtomicBool>) -> Self {
+        let session = Session::new(shared, time_max_ms, has_left);
         Self { shared: Arc::clone(shared), session, filter: None }
     }
 

@@ -1,4 +1,10 @@
 //! What changes the database: batches, and maintenance.
 
+mod commit;
 pub(crate) mod maintenance;
+mod maintenance_connection;
+mod partition_drain;
+pub(crate) mod partitions;
+mod rejected_rows;
+mod retention;
 pub(crate) mod writer;

@@ -4,4 +4,7 @@
 
 mod conforming;
 mod faults;
+mod partitions;
+mod records;
+mod rejected_rows;
 mod server;
