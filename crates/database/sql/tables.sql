@@ -73,6 +73,9 @@ CREATE TABLE IF NOT EXISTS jobmeter.state (
     -- Time of a new partition.
     chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );
+-- The first databases have no such column.
+ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS chunk_interval_hour integer NOT NULL DEFAULT 6
+    CHECK (chunk_interval_hour BETWEEN 1 AND 8784);
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 -- The jobs of the server's registry, copied for people who query them by SQL.
