@@ -7,12 +7,15 @@
 //! - `connection`: a connection, and the errors of all. `schema`: whether the database can be used. `copy`: rows in the binary format of COPY.
 //! - `series_book`: the known series with their newest sample and counter starts.
 //! - `records`: what is known of senders, in tables. `rollup_rows`: windows as rows.
+//! - `other_rows`: series of rows that other programs write.
 //! - `reading`: `session` is one read transaction, `view` what one query sees, `window_scan` its windows, `snapshot` its interface.
-//! - `writing`: `writer` is the thread that stores batches, `maintenance` settles time and deletes what is too old.
+//! - `writing`: `writer` is the thread that stores batches, `discovery` looks for series in old rows, `late_rollups` computes
+//!   rollups again, `maintenance` settles time and deletes what is too old.
 //! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;
 mod copy;
+mod other_rows;
 mod reading;
 mod records;
 mod rollup_rows;
@@ -25,3 +28,4 @@ mod writing;
 pub use connection::{Connecting, Connector, DatabaseError};
 pub use shared::Settings;
 pub use store::PostgresStore;
+pub use writing::late_rollups::rollup;

@@ -1,6 +1,7 @@
 //! One read transaction: a connection of its own, with a portal for each scan. All portals see the same state.
 
 use crate::connection::{Connector, DatabaseError, connect};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ enum Request {
 pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
     next: AtomicU64,
+    /// The series of rows from this instant on are in the book; `None`: not read yet.
+    pub(super) looked: Mutex<Option<i64>>,
 }
 
 /// The rows of one query, part by part.
@@ -64,7 +67,7 @@ impl Session {
         let (requests, received) = mpsc::channel(WAITING);
         let (connector, free) = (Arc::clone(connector), Arc::clone(free));
         runtime.spawn(async move { serve(received, &*connector, free, time_max_ms).await });
-        Arc::new(Self { requests, next: 0.into() })
+        Arc::new(Self { requests, next: 0.into(), looked: Mutex::default() })
     }
 
     /// The rows of a query.

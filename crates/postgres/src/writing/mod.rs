@@ -1,4 +1,6 @@
 //! What changes the database: batches, and maintenance.
 
+mod discovery;
+pub(crate) mod late_rollups;
 pub(crate) mod maintenance;
 pub(crate) mod writer;

@@ -2,6 +2,7 @@
 
 use crate::connection::{DatabaseError, connect};
 use crate::copy::Rows;
+use crate::other_rows;
 use crate::records::{self, SeriesRows};
 use crate::schema;
 use crate::series_book::{Arrived, BookChange, SeriesBook};
@@ -57,6 +58,8 @@ struct Commit {
     duplicates: HashSet<(OriginNumber, Boot, u64)>,
     samples: u64,
     samples_rejected: u64,
+    /// Time of series with rollups to compute again.
+    late: Vec<(Option<i64>, (i64, i64))>,
 }
 
 impl Writer {
@@ -114,6 +117,7 @@ impl Writer {
         for (series, arrived) in &commit.arrived {
             arrived.iter().for_each(|one| draft.add(series, one, &mut change));
         }
+        commit.find_late(&draft, *shared.settling.lock());
         let rows = SeriesRows::of(&draft, change.series.iter());
         let written = self.write(&mut commit, &change, &rows);
         let outcomes = match written {
@@ -174,6 +178,7 @@ impl Writer {
             records::add_gaps(client, &commit.gaps, self.next_gap).await?;
             series.put(client).await?;
             records::put_starts(client, change).await?;
+            other_rows::mark_late(client, &commit.late).await?;
             if let Some(metrics) = &metrics {
                 records::put_catalogue(client, metrics).await?;
             }
@@ -233,7 +238,7 @@ impl Writer {
             let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
             let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
-            let book = SeriesBook::open(&client).await?;
+            let book = SeriesBook::open(&client, shared.settings.senders.series_max).await?;
             Ok::<_, DatabaseError>((client, books, next_gap, book))
         }));
         let (client, mut books, next_gap, book) = opened?;
@@ -272,17 +277,30 @@ impl Writer {
         (0..senders::Registry::PARTS).for_each(|part| self.shared.books().registry.sweep(part));
     }
 
-    /// Writes the newest samples of all series that changed.
+    /// Writes the newest samples of all series that changed, and registers rows of other programs.
     fn checkpoint(&mut self) -> Result<(), DatabaseError> {
         let Some(client) = &self.client else {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
-        let rows = {
-            let mut book = self.shared.series();
-            let dirty = book.take_dirty();
-            SeriesRows::of(&book, dirty.iter())
+        let shared = &self.shared;
+        let checkpoint = async {
+            for recorded in other_rows::recorded(client).await? {
+                shared.series().register_recorded(recorded);
+            }
+            let (rows, recorded, late) = {
+                let mut book = shared.series();
+                let dirty = book.take_dirty();
+                (SeriesRows::of(&book, dirty.iter()), book.recorded(), book.late())
+            };
+            client.batch_execute("BEGIN").await?;
+            rows.put(client).await?;
+            other_rows::mark_late(client, &late).await?;
+            other_rows::remove(client, &recorded).await?;
+            client.batch_execute("COMMIT").await?;
+            shared.series().forget_recorded(&recorded);
+            Ok(())
         };
-        let written = self.runtime.block_on(within(rows.put(client)));
+        let written = self.runtime.block_on(within(checkpoint));
         if let Err(error) = &written {
             self.lose(error);
         }
@@ -333,6 +351,15 @@ impl Commit {
         }
         self.rows(&samples, &table, received);
         outcome
+    }
+
+    /// Finds samples of settled time.
+    fn find_late(&mut self, draft: &SeriesBook, settling: i64) {
+        for (series, arrived) in &self.arrived {
+            let late = arrived.iter().filter(|one| one.span.0 < settling);
+            let id = draft.get(series).map(|stored| stored.id);
+            self.late.extend(late.map(|one| (id, one.span)));
+        }
     }
 
     fn gap(&mut self, gap: Gap) {

@@ -4,4 +4,5 @@
 
 mod conforming;
 mod faults;
+mod other_rows;
 mod server;
