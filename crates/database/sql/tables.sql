@@ -32,7 +32,30 @@ CREATE TABLE IF NOT EXISTS jobmeter.series (
     last_us bigint NOT NULL,
     last_value double precision NOT NULL,
     received_us bigint NOT NULL,
-    samples bigint NOT NULL
+    samples bigint NOT NULL,
+    -- Other programs wrote rows of it.
+    has_others boolean NOT NULL DEFAULT false
+);
+-- A hash, because an index cannot hold long names.
+CREATE INDEX IF NOT EXISTS series_hash_idx ON jobmeter.series (md5(device_id || ' ' || metric_id || ' ' || labels::text));
+-- Rows that other programs wrote into metrics, series by series, until the server has registered them.
+CREATE TABLE IF NOT EXISTS jobmeter.other_rows (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    device_id text NOT NULL,
+    metric_id text NOT NULL,
+    labels text NOT NULL,
+    first_us bigint NOT NULL,
+    last_us bigint NOT NULL,
+    rows bigint NOT NULL,
+    is_late boolean NOT NULL
+);
+CREATE INDEX IF NOT EXISTS other_rows_hash_idx ON jobmeter.other_rows (md5(device_id || ' ' || metric_id || ' ' || labels));
+-- Settled time with late samples: its rollups will be computed again. Without a series: those of all series.
+CREATE TABLE IF NOT EXISTS jobmeter.late (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    series_id bigint,
+    first_us bigint NOT NULL,
+    last_us bigint NOT NULL
 );
 CREATE TABLE IF NOT EXISTS jobmeter.starts (
     series_id bigint NOT NULL,
@@ -69,7 +92,15 @@ CREATE TABLE IF NOT EXISTS jobmeter.rollups (
 CREATE TABLE IF NOT EXISTS jobmeter.state (
     is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
     settled_us bigint,
+    -- Earlier rows are late: settled, or being settled.
+    settling_us bigint,
+    -- The series of all later rows are registered. NULL: of none.
+    looked_us bigint,
+    -- Earlier samples are deleted.
+    removed_us bigint,
     samples_removed bigint NOT NULL DEFAULT 0,
+    -- Rows of other programs with names or labels beyond the limits.
+    rows_hidden bigint NOT NULL DEFAULT 0,
     -- Time of a new partition.
     chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );

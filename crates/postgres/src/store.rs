@@ -1,6 +1,7 @@
 //! The store as the server uses it.
 
 use crate::connection::{Connector, DatabaseError, connect};
+use crate::other_rows;
 use crate::reading::view::View;
 use crate::records;
 use crate::schema;
@@ -27,6 +28,8 @@ use tokio::sync::Semaphore;
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(60);
 /// Connections that read at once.
 const READERS_MAX: usize = 24;
+/// Further connections for single statements.
+const QUICK_READERS_MAX: usize = 4;
 
 /// The store on one database, shared by reference between threads. Dropping it stores the queued batches.
 pub struct PostgresStore {
@@ -67,28 +70,33 @@ impl PostgresStore {
             }
             create_ahead(&client, opened).await?;
             let records = records::load(&client, &settings.senders, opened).await?;
-            let series = SeriesBook::open(&client).await?;
+            other_rows::record(&client).await?;
+            let series = SeriesBook::open(&client, settings.senders.series_max).await?;
             let state = schema::state(&client).await?;
             Ok::<_, DatabaseError>((client, records, series, state))
         };
         let (client, records, series, state) = runtime.block_on(prepare)?;
         let (mut books, gap_rows, next_gap) = records.into_books(&settings.senders);
-        books.settled = state.0.unwrap_or(books.settled);
+        if settings.rejects_late {
+            books.settled = state.settled.unwrap_or(books.settled);
+        }
         let shared = Arc::new(Shared {
             connector,
             settings,
             clock,
             runtime: runtime.handle().clone(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
+            quick_readers: Arc::new(Semaphore::new(QUICK_READERS_MAX)),
             opened,
             queue: BatchQueue::default(),
             flushed: Flushes::default(),
             closing: Closing::default(),
             committing: Mutex::default(),
-            settled: Mutex::new(state.0),
+            settled: Mutex::new(state.settled),
+            settling: Mutex::new(state.settling_us),
             books: Mutex::new(books),
             series: Mutex::new(series),
-            stats: Mutex::new(Stats { samples_removed: state.1, ..Stats::default() }),
+            stats: Mutex::new(Stats { samples_removed: state.samples_removed, ..Stats::default() }),
         });
         let gap_rows = GapRows { count: gap_rows, next: next_gap };
         let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, gap_rows);
@@ -163,7 +171,7 @@ impl Storage for PostgresStore {
     }
 
     fn settled(&self) -> Option<Timestamp> {
-        self.shared.settled()
+        self.shared.settled().filter(|_| self.shared.settings.rejects_late)
     }
 
     fn stats(&self) -> Stats {

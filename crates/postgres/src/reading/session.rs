@@ -2,6 +2,7 @@
 
 use crate::connection::{Connector, DatabaseError, connect};
 use crate::shared::Shared;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
@@ -47,6 +48,8 @@ enum Request {
 pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
     next: AtomicU64,
+    /// The series of rows from this instant on are in the book; `None`: not read yet.
+    pub(super) looked: Mutex<Option<i64>>,
 }
 
 /// The rows of one query, part by part.
@@ -61,16 +64,17 @@ impl Session {
     /// A session that has not begun.
     pub(crate) fn new(
         shared: &Arc<Shared>,
+        free: &Arc<Semaphore>,
         time_max_ms: u32,
         has_left: Arc<AtomicBool>,
     ) -> Arc<Self> {
         let (requests, received) = mpsc::channel(WAITING);
-        let (connector, free) = (Arc::clone(&shared.connector), Arc::clone(&shared.readers));
+        let (connector, free) = (Arc::clone(&shared.connector), Arc::clone(free));
         shared.runtime.spawn(async move {
             let reader = Reader { connector: &*connector, has_left, pid: AtomicI32::new(0) };
             serve(received, &reader, free, time_max_ms).await
         });
-        Arc::new(Self { requests, next: 0.into() })
+        Arc::new(Self { requests, next: 0.into(), looked: Mutex::default() })
     }
 
     /// The rows of a query.

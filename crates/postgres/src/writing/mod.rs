@@ -1,6 +1,8 @@
 //! What changes the database: batches, and maintenance.
 
 mod commit;
+mod discovery;
+pub(crate) mod late_rollups;
 pub(crate) mod maintenance;
 mod maintenance_connection;
 mod partition_drain;

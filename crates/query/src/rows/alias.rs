@@ -53,7 +53,7 @@ impl Aliased {
 
 /// The alias of a series, if the query requests it.
 fn alias(info: &SeriesInfo, of: Option<&BTreeSet<DeviceId>>) -> Option<DeviceId> {
-    let alias = DeviceId::new(&info.series.labels.get(ALIAS)?).ok()?;
+    let alias = DeviceId::foreign(&info.series.labels.get(ALIAS)?)?;
     of.is_none_or(|of| of.contains(&alias)).then_some(alias)
 }
 

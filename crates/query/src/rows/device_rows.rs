@@ -92,7 +92,8 @@ impl DeviceChunks {
                     leave(&mut values, &kept);
                 }
                 let (lines, places) = (vec![line], vec![0; times.len()]);
-                return Ok(Some(RowBatch { lines, places, times, values, valid: Vec::new() }));
+                let valid = validity(&values);
+                return Ok(Some(RowBatch { lines, places, times, values, valid }));
             }
         }
     }

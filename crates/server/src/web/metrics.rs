@@ -402,6 +402,11 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
             stats.samples_removed,
         ),
         (
+            "rows_hidden",
+            "Rows of other programs in the database that no answer can show: names, labels or times are beyond the limits.",
+            stats.rows_hidden,
+        ),
+        (
             "retention_errors_total",
             "Failed moves to the archive and failed deletions; the server tries again.",
             stats.retain_errors,
