@@ -29,10 +29,10 @@ cat >/dev/null
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running database; it ends with this.
-struct Database(Child);
+pub(crate) struct Database(Child);
 
 impl Database {
-    fn start(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT);
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
