@@ -155,7 +155,8 @@ pub async fn setup(
     match (found.shape, client) {
         (None, _) => all.push(METRICS.to_owned()),
         (Some(Shape::Plain), Some(client)) => {
-            let (before, attached) = attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
+            let (before, attached) =
+                attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
             steps.extend(before);
             drop_functions(&found, &mut all);
             all.extend(attached);
