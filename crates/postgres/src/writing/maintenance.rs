@@ -37,6 +37,9 @@ const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 
 /// Does all due maintenance.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
     let client = shared.runtime.block_on(connect(&*shared.connector))?;
+    // The role may have a limit that suits queries.
+    let unlimited = client.batch_execute("SET statement_timeout = 0");
+    shared.runtime.block_on(unlimited).map_err(DatabaseError::from)?;
     if !discovery::look(shared, &client)? {
         return Ok(());
     }

@@ -244,7 +244,7 @@ impl Writer {
         let (client, mut books, next_gap, book) = opened?;
         books.settled = shared.books().settled;
         *shared.books() = books;
-        *shared.series() = book;
+        shared.series().replace(book);
         (self.client, self.next_gap, self.catalogue) = (Some(client), next_gap, None);
         log::info!("the database answers again");
         Ok(())
