@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_postgres::types::ToSql;
@@ -13,6 +14,8 @@ use tokio_postgres::{Portal, Row};
 
 /// Rows that one request reads at most.
 const ROWS: i32 = 16 << 10;
+/// How long a session waits for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 
@@ -162,7 +165,10 @@ async fn open(
     free: Arc<Semaphore>,
 ) -> Result<(tokio_postgres::Client, OwnedSemaphorePermit), DatabaseError> {
     let closed = |_| DatabaseError::Unreachable("the store is closing".to_owned());
-    let permit = free.acquire_owned().await.map_err(closed)?;
+    // A thread that has a session may wait for another one.
+    let busy = |_| DatabaseError::Unreachable(format!("no free connection within {WAIT_MAX:?}"));
+    let permit = tokio::time::timeout(WAIT_MAX, free.acquire_owned()).await.map_err(busy)?;
+    let permit = permit.map_err(closed)?;
     Ok((connect(connector).await?, permit))
 }
 
