@@ -4,9 +4,11 @@ use crate::connection::DatabaseError;
 use model::{DeviceId, FOREIGN_BYTES_MAX, Labels, Series};
 use tokio_postgres::{Client, Row};
 
-/// The rows that the trigger recorded.
-pub(crate) const RECORDED: &str = "SELECT device_id, metric_id, labels, first_us, last_us, rows, id, is_late \
-                                   FROM jobmeter.other_rows";
+const RECORDED: &str = "SELECT device_id, metric_id, labels, first_us, last_us, rows, id, is_late \
+                        FROM jobmeter.other_rows";
+/// From which instant on the series of rows are registered, beside the rows that the trigger recorded.
+pub(crate) const LOOKED_AND_RECORDED: &str = "SELECT device_id, metric_id, labels, first_us, last_us, rows, id, is_late, \
+    looked_us FROM jobmeter.state LEFT JOIN jobmeter.other_rows ON true";
 /// The series of all rows between two instants, of some devices and metrics.
 pub(crate) const FOUND: &str = "SELECT device_id, metric_id, coalesce(labels::text, 'null'), \
     (extract(epoch FROM min(timestamp)) * 1000000)::bigint - 1, \

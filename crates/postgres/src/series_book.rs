@@ -286,6 +286,17 @@ impl SeriesBook {
         }
     }
 
+    /// Takes over the book that the database has now. Recorded rows that a query has just registered stay.
+    pub(crate) fn replace(&mut self, book: Self) {
+        let recorded = std::mem::replace(self, book).recorded;
+        recorded.into_values().for_each(|one| self.register_recorded(one));
+    }
+
+    /// Differs in a book that was read again.
+    pub(crate) fn source(&self) -> Arc<AtomicI64> {
+        Arc::clone(&self.next_id)
+    }
+
     /// Recorded rows that are registered, to be removed from their table.
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         self.recorded.values().cloned().collect()

@@ -2,7 +2,7 @@
 
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
-use crate::other_rows::{FOUND, LOOKED, OtherRows, RECORDED, Recorded};
+use crate::other_rows::{FOUND, LOOKED_AND_RECORDED, OtherRows, Recorded};
 use crate::reading::session::Query;
 use crate::reading::view::View;
 use model::{Series, Timestamp};
@@ -74,14 +74,13 @@ impl View {
         if let Some(looked) = *known {
             return Ok(looked);
         }
-        self.each_row(Query { statement: RECORDED, values: Vec::new() }, |row| {
-            let recorded = Recorded::of(row)?;
-            self.shared.series().register_recorded(recorded);
-            Ok(())
-        })?;
         let mut looked = None;
-        self.each_row(Query { statement: LOOKED, values: Vec::new() }, |row| {
-            looked = row.try_get(0)?;
+        let query = Query { statement: LOOKED_AND_RECORDED, values: Vec::new() };
+        self.each_row(query, |row| {
+            looked = row.try_get(8)?;
+            if row.try_get::<_, Option<i64>>(6)?.is_some() {
+                self.shared.series().register_recorded(Recorded::of(row)?);
+            }
             Ok(())
         })?;
         Ok(*known.insert(looked.unwrap_or(i64::MAX)))

@@ -17,6 +17,8 @@ use tokio_postgres::{Portal, Row, SimpleQueryMessage};
 const ROWS: i32 = 16 << 10;
 /// Interval of checks whether the reader of a running statement has left.
 const LEFT_EVERY: Duration = Duration::from_millis(250);
+/// How long a session waits for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 
@@ -214,7 +216,10 @@ async fn open(
     free: Arc<Semaphore>,
 ) -> Result<(tokio_postgres::Client, OwnedSemaphorePermit), DatabaseError> {
     let closed = |_| DatabaseError::Unreachable("the store is closing".to_owned());
-    let permit = free.acquire_owned().await.map_err(closed)?;
+    // A thread that has a session may wait for another one.
+    let busy = |_| DatabaseError::Unreachable(format!("no free connection within {WAIT_MAX:?}"));
+    let permit = tokio::time::timeout(WAIT_MAX, free.acquire_owned()).await.map_err(busy)?;
+    let permit = permit.map_err(closed)?;
     Ok((connect(connector).await?, permit))
 }
 

@@ -5,6 +5,7 @@ use crate::copy::Micros;
 use crate::other_rows::{self, FOUND, LOOKED, OtherRows};
 use crate::shared::Shared;
 use model::Timestamp;
+use std::sync::Arc;
 use storage::StorageError;
 use tokio_postgres::Client;
 
@@ -27,10 +28,14 @@ pub(crate) fn look(shared: &Shared, client: &Client) -> Result<bool, StorageErro
         if shared.closing.is_closed() {
             return Ok(false);
         }
+        let book = shared.series().source();
         let hidden = run(step)?;
         // The series are in their table before they count as registered.
         let flushed = shared.flushed.wait(|| shared.queue.wake());
         flushed.map_err(StorageError::Unavailable)?;
+        if !Arc::ptr_eq(&book, &shared.series().source()) {
+            continue;
+        }
         let set = async { client.execute(SET_LOOKED, &[&step.from, &hidden]).await };
         shared.runtime.block_on(set).map_err(DatabaseError::from)?;
     }

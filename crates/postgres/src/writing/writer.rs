@@ -243,7 +243,7 @@ impl Writer {
             books.origins.restore(origins);
             books.gaps = gaps.gaps;
         }
-        *shared.series() = book;
+        shared.series().replace(book);
         self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
         (self.client, self.catalogue) = (Some(client), None);
         log::info!("the database answers again");

@@ -233,7 +233,9 @@ fn every_row_that_kwollect_accepts_is_shown_or_counted() {
         store.maintain().unwrap();
         let stored = number(&database, "SELECT count(*) FROM metrics");
         let hidden = store.stats().rows_hidden;
-        assert_eq!((all.len() as u64 + hidden, hidden), (stored as u64, 5 * times as u64));
+        let shown = u64::try_from(all.len()).unwrap();
+        assert_eq!(i64::try_from(shown + hidden).unwrap(), stored);
+        assert_eq!(hidden, 5 * times as u64);
     };
     // Before and after the rows that no trigger recorded are looked at, and with recorded rows.
     check(1);
@@ -472,7 +474,7 @@ fn writers_and_readers_at_once_lose_and_duplicate_nothing() {
         ended.store(true, Ordering::Relaxed);
     });
     let stored = number(&database, "SELECT count(*) FROM metrics");
-    assert_eq!(rows(&store).len() as i64, stored);
+    assert_eq!(i64::try_from(rows(&store).len()).unwrap(), stored);
     store.flush().unwrap();
     assert_eq!(number(&database, "SELECT count(*) FROM jobmeter.other_rows"), 0);
     let ids = number(
@@ -481,5 +483,5 @@ fn writers_and_readers_at_once_lose_and_duplicate_nothing() {
     );
     assert_eq!(ids, 0, "a series has two IDs");
     drop(store);
-    assert_eq!(rows(&open(&database)).len() as i64, stored);
+    assert_eq!(i64::try_from(rows(&open(&database)).len()).unwrap(), stored);
 }

@@ -3,7 +3,7 @@
 use crate::engine::access_filter::Visibility;
 use crate::rows::line_cache::LineCache;
 use crate::rows::node_rows_filter::NodeRowsFilter;
-use crate::rows::slices::{Slice, Slices, leave};
+use crate::rows::slices::{Slice, Slices, leave, validity};
 use crate::{Cancel, QueryError, RowBatch};
 use storage::{Chunk, Parts};
 

@@ -12,7 +12,7 @@ use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
 use std::sync::Arc;
-use storage::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
+use storage::{Chunk, Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
 
 /// Length of an aggregate, in microseconds.
 pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
