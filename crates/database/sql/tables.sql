@@ -64,6 +64,19 @@ CREATE TABLE IF NOT EXISTS jobmeter.starts (
     PRIMARY KEY (series_id, at_us)
 );
 CREATE TABLE IF NOT EXISTS jobmeter.origins (name text PRIMARY KEY, state text NOT NULL);
+-- The stored batches of a boot: consecutive numbers, first and last instant by the sender's clock, times of receipt.
+CREATE TABLE IF NOT EXISTS jobmeter.spans (
+    origin text NOT NULL,
+    boot text NOT NULL,
+    first_seq numeric(20) NOT NULL,
+    last_seq numeric(20) NOT NULL,
+    from_us bigint NOT NULL,
+    to_us bigint NOT NULL,
+    opened_us bigint NOT NULL,
+    closed_us bigint NOT NULL,
+    has_samples boolean NOT NULL,
+    PRIMARY KEY (origin, boot, first_seq)
+);
 CREATE TABLE IF NOT EXISTS jobmeter.gaps (
     id bigint PRIMARY KEY,
     gap text NOT NULL,

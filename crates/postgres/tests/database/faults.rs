@@ -1,6 +1,7 @@
 //! The store while its connections and its process end.
 
-use crate::server::{Direct, database, execute, query};
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
 use postgres::{DatabaseError, PostgresStore, Settings};

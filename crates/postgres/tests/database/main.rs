@@ -8,4 +8,5 @@ mod other_rows;
 mod partitions;
 mod records;
 mod rejected_rows;
+mod rows;
 mod server;
