@@ -10,7 +10,7 @@ use std::time::Duration;
 /// initdb and postgres reject root.
 const AS_USER: &str = r#"
 if [ "$(id -u)" = 0 ]; then
-    chown postgres "$DIR"
+    chown -R postgres "$DIR"
     exec setpriv --reuid=postgres --regid=postgres --clear-groups sh -c "$SCRIPT"
 fi
 exec sh -c "$SCRIPT"
@@ -21,7 +21,7 @@ const SCRIPT: &str = r#"
 set -eu
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 [ -d "$DIR/data" ] || "$bin/initdb" -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
-"$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= >>"$DIR/log" 2>&1 &
+"$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= $OPTIONS >>"$DIR/log" 2>&1 &
 server=$!
 trap 'kill -QUIT $server; wait $server || true' EXIT
 cat >/dev/null
@@ -29,12 +29,17 @@ cat >/dev/null
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running database; it ends with this.
-struct Database(Child);
+pub(crate) struct Database(Child);
 
 impl Database {
-    fn start(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "")
+    }
+
+    /// Starts it with options of its command line.
+    pub(crate) fn start_with(dir: &Path, options: &str) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT);
+        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT).env("OPTIONS", options);
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
         until("the database", LIMIT, || psql(dir, "SELECT 1").map(drop));
         Self(child)
@@ -49,7 +54,7 @@ impl Drop for Database {
 }
 
 /// The answer of a statement; none if the database does not answer.
-fn psql(dir: &Path, statement: &str) -> Option<String> {
+pub(crate) fn psql(dir: &Path, statement: &str) -> Option<String> {
     let mut command = Command::new("psql");
     command.arg("-h").arg(dir).args(["-U", "postgres", "-qtAc", statement]);
     let output = command.stderr(Stdio::null()).output().unwrap();

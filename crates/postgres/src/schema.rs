@@ -25,14 +25,18 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         }
         tokio::time::sleep(LOCK_WAIT).await;
     }
+    // The statements would wait for any transaction that writes.
+    if is_ours(client).await? { Ok(()) } else { Ok(client.batch_execute(database::TABLES).await?) }
+}
+
+/// Whether the database has the tables.
+pub(crate) async fn is_ours(client: &Client) -> Result<bool, DatabaseError> {
     let found = client.query_one(FOUND, &[]).await?;
     let (has_metrics, is_ours, is_utf8) = (found.try_get(0)?, found.try_get(1)?, found.try_get(2)?);
     match (has_metrics, is_ours, is_utf8) {
         (_, _, false) => Err(DatabaseError::Encoding),
         (true, false, _) => Err(DatabaseError::Foreign),
-        // The statements would wait for any transaction that writes.
-        (_, true, _) => Ok(()),
-        (false, false, _) => Ok(client.batch_execute(database::TABLES).await?),
+        (_, is_ours, _) => Ok(is_ours),
     }
 }
 

@@ -20,12 +20,12 @@ fn clock() -> Clock {
     Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
 }
 
-fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+pub(crate) fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
 
-fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
+pub(crate) fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
     let mut frame = Vec::new();
     wire::Encoder::default().encode(batch, &mut frame).unwrap();
     let one = wire::Frames::of(&frame).next().unwrap().unwrap();

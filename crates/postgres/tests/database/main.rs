@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod conforming;
+mod exchange;
 mod faults;
 mod server;
