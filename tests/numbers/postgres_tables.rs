@@ -80,7 +80,8 @@ fn metric(site: &Site, name: &str) -> Option<f64> {
 }
 
 const JOBS: &str = "SELECT string_agg(concat_ws(' ', job_id, user_name, state, node, a.stop_time IS NULL), ', ' \
-    ORDER BY job_id, node) FROM jobmeter.jobs JOIN jobmeter.allocations AS a USING (cluster, job_id)";
+    ORDER BY job_id, a.start_time, node) FROM jobmeter.jobs AS j JOIN jobmeter.allocations AS a USING (cluster, job_id) \
+    WHERE a.start_time BETWEEN j.start_time AND coalesce(j.stop_time, 'infinity')";
 
 #[test]
 fn the_copy_of_the_jobs_follows_the_registry() {
