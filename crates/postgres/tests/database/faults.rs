@@ -21,7 +21,7 @@ fn clock() -> Clock {
     Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
 }
 
-fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+pub(crate) fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
