@@ -309,6 +309,7 @@ pub(crate) struct SeriesRows {
     values: Vec<f64>,
     received: Vec<i64>,
     samples: Vec<i64>,
+    has_others: Vec<bool>,
 }
 
 impl SeriesRows {
@@ -331,6 +332,7 @@ impl SeriesRows {
             rows.values.push(stored.last_value);
             rows.received.push(stored.received.0);
             rows.samples.push(i64::try_from(stored.samples).unwrap_or(i64::MAX));
+            rows.has_others.push(stored.has_others);
         }
         rows
     }
@@ -341,19 +343,21 @@ impl SeriesRows {
             return Ok(());
         }
         let put = "INSERT INTO jobmeter.series SELECT id, device, metric, labels::jsonb, cluster, job, \
-                   divisor, first, last, value, received, samples FROM unnest($1::bigint[], $2::text[], \
+                   divisor, first, last, value, received, samples, others FROM unnest($1::bigint[], $2::text[], \
                    $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], \
-                   $9::bigint[], $10::float8[], $11::bigint[], $12::bigint[]) AS new (id, device, metric, \
-                   labels, cluster, job, divisor, first, last, value, received, samples) \
+                   $9::bigint[], $10::float8[], $11::bigint[], $12::bigint[], $13::bool[]) AS new (id, device, \
+                   metric, labels, cluster, job, divisor, first, last, value, received, samples, others) \
                    ON CONFLICT (id) DO UPDATE SET divisor = excluded.divisor, \
-                   first_us = excluded.first_us, last_us = excluded.last_us, \
+                   first_us = least(series.first_us, excluded.first_us), \
+                   last_us = greatest(series.last_us, excluded.last_us), \
                    last_value = excluded.last_value, received_us = excluded.received_us, \
-                   samples = excluded.samples";
+                   samples = excluded.samples, \
+                   has_others = series.has_others OR excluded.has_others";
         let Self { ids, devices, metrics, labels, clusters, jobs, .. } = self;
-        let Self { divisors, first, last, values, received, samples, .. } = self;
-        let values: [&(dyn ToSql + Sync); 12] = [
+        let Self { divisors, first, last, values, received, samples, has_others, .. } = self;
+        let values: [&(dyn ToSql + Sync); 13] = [
             ids, devices, metrics, labels, clusters, jobs, divisors, first, last, values, received,
-            samples,
+            samples, has_others,
         ];
         client.execute(put, &values).await?;
         Ok(())

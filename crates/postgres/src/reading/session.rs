@@ -2,6 +2,7 @@
 
 use crate::connection::{Connector, DatabaseError, connect};
 use crate::shared::Shared;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
@@ -16,6 +17,8 @@ use tokio_postgres::{Portal, Row, SimpleQueryMessage};
 const ROWS: i32 = 16 << 10;
 /// Interval of checks whether the reader of a running statement has left.
 const LEFT_EVERY: Duration = Duration::from_millis(250);
+/// How long a session waits for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 
@@ -47,6 +50,8 @@ enum Request {
 pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
     next: AtomicU64,
+    /// The series of rows from this instant on are in the book; `None`: not read yet.
+    pub(super) looked: Mutex<Option<i64>>,
 }
 
 /// The rows of one query, part by part.
@@ -61,16 +66,17 @@ impl Session {
     /// A session that has not begun.
     pub(crate) fn new(
         shared: &Arc<Shared>,
+        free: &Arc<Semaphore>,
         time_max_ms: u32,
         has_left: Arc<AtomicBool>,
     ) -> Arc<Self> {
         let (requests, received) = mpsc::channel(WAITING);
-        let (connector, free) = (Arc::clone(&shared.connector), Arc::clone(&shared.readers));
+        let (connector, free) = (Arc::clone(&shared.connector), Arc::clone(free));
         shared.runtime.spawn(async move {
             let reader = Reader { connector: &*connector, has_left, pid: AtomicI32::new(0) };
             serve(received, &reader, free, time_max_ms).await
         });
-        Arc::new(Self { requests, next: 0.into() })
+        Arc::new(Self { requests, next: 0.into(), looked: Mutex::default() })
     }
 
     /// The rows of a query.
@@ -210,7 +216,10 @@ async fn open(
     free: Arc<Semaphore>,
 ) -> Result<(tokio_postgres::Client, OwnedSemaphorePermit), DatabaseError> {
     let closed = |_| DatabaseError::Unreachable("the store is closing".to_owned());
-    let permit = free.acquire_owned().await.map_err(closed)?;
+    // A thread that has a session may wait for another one.
+    let busy = |_| DatabaseError::Unreachable(format!("no free connection within {WAIT_MAX:?}"));
+    let permit = tokio::time::timeout(WAIT_MAX, free.acquire_owned()).await.map_err(busy)?;
+    let permit = permit.map_err(closed)?;
     Ok((connect(connector).await?, permit))
 }
 

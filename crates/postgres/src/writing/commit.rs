@@ -1,7 +1,7 @@
 //! A commit that is being prepared: the batches to store, their rows, and what they change beside them.
 
 use crate::copy::Rows;
-use crate::series_book::Arrived;
+use crate::series_book::{Arrived, SeriesBook};
 use model::{Boot, Series, Timestamp};
 use senders::{
     Bookkeeping, Limits, NO_START, NewGap, Noted, OriginNumber, OriginState, Samples, SeriesSlot,
@@ -54,6 +54,8 @@ pub(crate) struct Commit {
     pub(crate) arrived: BTreeMap<Series, Vec<Arrived>>,
     pub(crate) samples: u64,
     pub(crate) samples_rejected: u64,
+    /// Time of series with rollups to compute again.
+    pub(crate) late: Vec<(Option<i64>, (i64, i64))>,
     /// The position of each batch among the accepted ones.
     accepted: HashMap<(OriginNumber, Boot, u64), usize>,
     /// The outcome of a repeated batch, and the position of the first one.
@@ -61,6 +63,15 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
+    /// Finds samples of settled time.
+    pub(crate) fn find_late(&mut self, draft: &SeriesBook, settling: i64) {
+        for (series, arrived) in &self.arrived {
+            let late = arrived.iter().filter(|one| one.span.0 < settling);
+            let id = draft.get(series).map(|stored| stored.id);
+            self.late.extend(late.map(|one| (id, one.span)));
+        }
+    }
+
     /// Decides about a batch.
     pub(crate) fn add(&mut self, books: &mut Bookkeeping, batch: Incoming, limits: &Limits) {
         let outcome = self.decide(books, batch, limits);

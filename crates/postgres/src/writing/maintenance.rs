@@ -10,14 +10,25 @@ use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partition_drain::drain;
 use crate::writing::partitions::{TABLES, create_ahead, floor};
 use crate::writing::retention::{OLDEST, remove, remove_series};
+use crate::writing::{discovery, late_rollups};
 use model::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
 
 /// Ranges begin and end at multiples of the longest window.
-const GRAIN_US: i64 = WINDOWS_US[1];
+pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
 /// Rollups that one statement writes.
 const ROLLUPS_MAX: usize = 10_000;
+const SET_REMOVED: &str = "UPDATE jobmeter.state SET removed_us = greatest(removed_us, $1)";
+/// Returns the number of the transaction.
+const PUBLISH: &str = "UPDATE jobmeter.state SET settling_us = greatest(settling_us, $1) \
+                       RETURNING pg_current_xact_id()::text::bigint";
+/// The oldest transaction that writes.
+const OLDEST_WRITER: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+/// For up to ten seconds.
+const PUBLISH_TRIES: u32 = 500;
+const PUBLISH_WAIT: Duration = Duration::from_millis(20);
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 AND at_us < $2";
 
 /// Does all due maintenance. A part that fails does not stop the others.
@@ -34,26 +45,78 @@ pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
 }
 
 fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    if !discovery::look(connection.shared, &connection.client)? {
+        return Ok(());
+    }
+    settle_due(connection)?;
+    late_rollups::recompute(connection)?;
+    remove_old(connection)
+}
+
+/// Settles what is due, range by range.
+fn settle_due(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
     let shared = connection.shared;
-    let Settings { settle_after_us, settle_step_us, keep_rollups_us, .. } = shared.settings;
-    let archive = shared.settings.archive.as_ref();
-    let keep_samples_us =
-        archive.map_or(shared.settings.keep_samples_us, |archive| archive.keep_us);
-    // A clock that is ahead deletes nothing: the time counts as at most an hour after the newest sample.
-    let Some((_, newest)) = shared.series().extent() else { return Ok(()) };
-    let now = shared.now().0.min(newest.saturating_add(GRAIN_US));
+    let Settings { settle_after_us, settle_step_us, rejects_late, .. } = shared.settings;
+    let Some(now) = now(shared) else { return Ok(()) };
     let late = floor(now.saturating_sub(settle_after_us), settle_step_us);
-    while let Some((from, to)) = next_range(connection, late)? {
+    if next_range(connection, late)?.is_none() || !publish(connection, late)? {
+        return Ok(());
+    }
+    while let Some((from, to)) =
+        next_range(connection, late)?.filter(|_| !shared.closing.is_closed())
+    {
         let settled = settle(connection, from, to);
-        if settled.is_err() {
+        if settled.is_err() && rejects_late {
             shared.books().settled = shared.settled().unwrap_or(Timestamp(i64::MIN));
         }
         settled?;
     }
+    Ok(())
+}
+
+/// The time of retention. A clock that is ahead deletes nothing: it counts as at most an hour after the newest sample of a
+/// sender. Without senders, after the newest row.
+fn now(shared: &Shared) -> Option<i64> {
+    let (_, newest) = {
+        let book = shared.series();
+        book.extent().or(book.others())?
+    };
+    Some(shared.now().0.min(newest.saturating_add(GRAIN_US)))
+}
+
+/// Publishes that earlier rows are late, and waits for the transactions that do not see it. Returns false if one of them
+/// runs for long.
+fn publish(connection: &MaintenanceConnection<'_>, late: i64) -> Result<bool, StorageError> {
+    let shared = connection.shared;
+    *shared.settling.lock() = late;
+    // A transaction of the writer that began before has samples of the time.
+    drop(shared.committing.lock());
+    let own = connection.number(PUBLISH, &[&late])?;
+    for _ in 0..PUBLISH_TRIES {
+        if connection.number(OLDEST_WRITER, &[])? > own {
+            return Ok(true);
+        }
+        if shared.closing.wait(PUBLISH_WAIT) {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// Deletes what is older than its limit.
+fn remove_old(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    let shared = connection.shared;
+    let keep_rollups_us = shared.settings.keep_rollups_us;
+    let archive = shared.settings.archive.as_ref();
+    let keep_samples_us =
+        archive.map_or(shared.settings.keep_samples_us, |archive| archive.keep_us);
+    let Some(now) = now(shared) else { return Ok(()) };
     let removed = match (keep_samples_us, shared.settled()) {
         (i64::MAX, _) | (_, None) => Ok(()),
         (keep_us, Some(Timestamp(settled))) => {
-            remove(connection, floor(now.saturating_sub(keep_us), GRAIN_US), settled)
+            let before = floor(now.saturating_sub(keep_us), GRAIN_US);
+            connection.query(SET_REMOVED, &[&before.min(settled)])?;
+            remove(connection, before, settled)
         }
     };
     for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
@@ -87,23 +150,34 @@ fn next_range(
     Ok((from < to).then_some((from, to)))
 }
 
-/// Writes the rollups of a range, and rejects later samples of it.
+/// Writes the rollups of a range, and rejects later samples of it if it must.
 fn settle(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<(), StorageError> {
     let shared = connection.shared;
-    shared.books().settled = Timestamp(to);
-    // A transaction that began before has samples of the range.
-    drop(shared.committing.lock());
-    connection.transaction(|| write(connection, from, to))?;
+    if shared.settings.rejects_late {
+        shared.books().settled = Timestamp(to);
+        // A transaction that began before has samples of the range.
+        drop(shared.committing.lock());
+    }
+    connection.transaction(|| {
+        write(connection, &Selector::default(), (from, to - 1))?;
+        connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to])?;
+        Ok::<_, StorageError>(())
+    })?;
     shared.set_settled(Timestamp(to));
     Ok(())
 }
 
-fn write(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<(), StorageError> {
+/// Computes the rollups of a selection between two instants from samples, and writes them.
+pub(super) fn write(
+    connection: &MaintenanceConnection<'_>,
+    selector: &Selector,
+    (first, last): (i64, i64),
+) -> Result<(), StorageError> {
     let MaintenanceConnection { shared, client } = connection;
-    let (first, last) = (Timestamp(from), Timestamp(to - 1));
+    let (first, last) = (Timestamp(first), Timestamp(last));
     for window_us in WINDOWS_US {
         let mut rows = RollupRows::default();
-        for found in View::unlimited(shared).windows(&Selector::default(), first, last, window_us) {
+        for found in View::recomputing(shared).windows(selector, first, last, window_us) {
             let found = found?;
             let id = shared.series().get(&found.series.series).map(|stored| stored.id);
             let Some(id) = id else { continue };
@@ -114,6 +188,5 @@ fn write(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<(
         }
         shared.runtime.block_on(rows.put(client, window_us))?;
     }
-    connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to])?;
     Ok(())
 }

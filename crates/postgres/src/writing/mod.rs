@@ -2,6 +2,8 @@
 
 mod archive;
 mod commit;
+mod discovery;
+pub(crate) mod late_rollups;
 pub(crate) mod maintenance;
 mod maintenance_connection;
 mod partition_drain;

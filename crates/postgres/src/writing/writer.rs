@@ -1,6 +1,7 @@
 //! The thread that stores batches: one transaction for all that wait.
 
 use crate::connection::{DatabaseError, connect};
+use crate::other_rows;
 use crate::records::{self, Records, SeriesRows, SpanChanges};
 use crate::schema;
 use crate::series_book::{BookChange, SeriesBook};
@@ -167,6 +168,7 @@ impl Writer {
         for (series, arrived) in &commit.arrived {
             arrived.iter().for_each(|one| draft.add(series, one, &mut change));
         }
+        commit.find_late(&draft, *self.shared.settling.lock());
         let series = SeriesRows::of(&draft, change.series.iter());
         let records = async {
             records::put_origins(client, commit.origins.values()).await?;
@@ -174,6 +176,7 @@ impl Writer {
             records::add_gaps(client, &commit.gaps, self.gap_rows.next).await?;
             series.put(client).await?;
             records::put_starts(client, &change).await?;
+            other_rows::mark_late(client, &commit.late).await?;
             if let Some(metrics) = &metrics {
                 records::put_catalogue(client, metrics).await?;
             }
@@ -235,7 +238,7 @@ impl Writer {
             schema::prepare(&client).await?;
             create_ahead(&client, now).await?;
             let records = records::load(&client, &shared.settings.senders, now).await?;
-            let book = SeriesBook::open(&client).await?;
+            let book = SeriesBook::open(&client, shared.settings.senders.series_max).await?;
             Ok::<_, DatabaseError>((client, records, book))
         }));
         let (client, Records { origins, gaps, .. }, book) = opened?;
@@ -245,7 +248,7 @@ impl Writer {
             books.origins.restore(origins);
             books.gaps = gaps.gaps;
         }
-        *shared.series() = book;
+        shared.series().replace(book);
         self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
         (self.client, self.catalogue) = (Some(client), None);
         log::info!("the database answers again");
@@ -313,17 +316,30 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the newest samples of all series that changed.
+    /// Writes the newest samples of all series that changed, and registers rows of other programs.
     fn checkpoint(&mut self) -> Result<(), DatabaseError> {
         let Some(client) = &self.client else {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
-        let rows = {
-            let mut book = self.shared.series();
-            let dirty = book.take_dirty();
-            SeriesRows::of(&book, dirty.iter())
+        let shared = &self.shared;
+        let checkpoint = async {
+            for recorded in other_rows::recorded(client).await? {
+                shared.series().register_recorded(recorded);
+            }
+            let (rows, recorded, late) = {
+                let mut book = shared.series();
+                let dirty = book.take_dirty();
+                (SeriesRows::of(&book, dirty.iter()), book.recorded(), book.late())
+            };
+            client.batch_execute("BEGIN").await?;
+            rows.put(client).await?;
+            other_rows::mark_late(client, &late).await?;
+            other_rows::remove(client, &recorded).await?;
+            client.batch_execute("COMMIT").await?;
+            shared.series().forget_recorded(&recorded);
+            Ok(())
         };
-        let written = self.runtime.block_on(within(rows.put(client)));
+        let written = self.runtime.block_on(within(checkpoint));
         if let Err(error) = &written {
             self.lose(error);
         }

@@ -21,7 +21,7 @@ fn clock() -> Clock {
     Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
 }
 
-fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+pub(crate) fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
@@ -139,7 +139,8 @@ fn rows_of_other_programs_do_not_stop_the_store() {
     );
     let store = open(&database).unwrap();
     let last = store.snapshot().last(&Selector::default());
-    assert_eq!((last.len(), last[0].at, last[0].value), (1, Timestamp(T0), 0.0));
+    assert_eq!((last.len(), &*last[0].series.series.metric, last[0].value), (2, "x", 1.0));
+    assert_eq!((last[1].at, last[1].value), (Timestamp(T0), 0.0));
     execute(&database, KILL);
     let mut tick = 1;
     while !matches!(put(&store, tick), Outcome::Stored { .. }) {

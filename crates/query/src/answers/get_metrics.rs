@@ -398,11 +398,11 @@ impl JobExtent {
     }
 }
 
-/// The device of a host name (cut at the first dot), and the device with exactly that name, if it has a dot. An
-/// invalid device name yields none.
+/// The device of a host name (cut at the first dot), and the device with exactly that name, if it has a dot. It may be a
+/// device of another program; a name beyond the limit yields none.
 fn devices(name: &str) -> impl Iterator<Item = DeviceId> {
     let cut = name.split_once('.').map(|(host, _)| host);
-    [cut, Some(name)].into_iter().flatten().filter_map(|name| DeviceId::new(name).ok())
+    [cut, Some(name)].into_iter().flatten().filter_map(DeviceId::foreign)
 }
 
 #[cfg(test)]

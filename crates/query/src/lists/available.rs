@@ -42,7 +42,7 @@ impl AvailableFilter {
         let devices = match params.get("devices") {
             None | Some(Value::Null) => None,
             Some(Value::Array(names)) => {
-                let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
+                let name = |name: &Value| name.as_str().and_then(DeviceId::foreign);
                 let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
                 let invalid = QueryError::Params("params->devices contains an invalid device name");
                 Some(devices.ok_or(invalid)?)
