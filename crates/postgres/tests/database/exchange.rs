@@ -220,7 +220,7 @@ fn rows_without_an_expression_and_too_many_rows_are_skipped() {
 fn an_unusable_table_is_an_error_and_harms_nothing_else() {
     let database = database();
     let store = open(&database).unwrap();
-    execute(&database, "DROP TABLE promoted_metrics");
+    execute(&database, "DROP TABLE promoted_metrics CASCADE");
     let none = promoted(&[]);
     let failed = store.exchange_promotions(&none, &none);
     assert!(
