@@ -1,14 +1,6 @@
--- The tables of the store. `metrics` has the five columns of Kwollect; all else is in the schema jobmeter.
+-- All of the store except `metrics`, in the schema jobmeter. Tables of samples have partitions by time. The default partition has
+-- samples of other times until maintenance moves them into one of their own.
 
-CREATE TABLE IF NOT EXISTS metrics (
-    timestamp timestamptz NOT NULL DEFAULT now(),
-    device_id text NOT NULL,
-    metric_id text NOT NULL,
-    value double precision DEFAULT 'NaN',
-    labels jsonb DEFAULT '{}'
-);
-CREATE INDEX IF NOT EXISTS metrics_device_idx ON metrics (device_id, timestamp DESC);
-CREATE INDEX IF NOT EXISTS metrics_timestamp_idx ON metrics (timestamp DESC);
 CREATE SCHEMA IF NOT EXISTS jobmeter;
 CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     timestamp timestamptz NOT NULL,
@@ -18,9 +10,16 @@ CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
     labels jsonb NOT NULL,
     cluster text NOT NULL,
     job_id bigint NOT NULL
-);
+) PARTITION BY RANGE (timestamp);
 CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (device_id, timestamp DESC);
+CREATE INDEX IF NOT EXISTS job_metrics_alias_idx ON jobmeter.job_metrics ((labels->>'_device_alias'), timestamp DESC)
+    WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
 CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = 'jobmeter.job_metrics'::regclass AND partdefid = 0) THEN
+        CREATE TABLE jobmeter.job_metrics_default PARTITION OF jobmeter.job_metrics DEFAULT;
+    END IF;
+END $$;
 CREATE TABLE IF NOT EXISTS jobmeter.series (
     id bigint PRIMARY KEY,
     device_id text NOT NULL,
@@ -101,8 +100,16 @@ CREATE TABLE IF NOT EXISTS jobmeter.state (
     removed_us bigint,
     samples_removed bigint NOT NULL DEFAULT 0,
     -- Rows of other programs with names or labels beyond the limits.
-    rows_hidden bigint NOT NULL DEFAULT 0
+    rows_hidden bigint NOT NULL DEFAULT 0,
+    -- Time of a new partition.
+    chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );
+-- The first databases have no such columns.
+ALTER TABLE jobmeter.series ADD COLUMN IF NOT EXISTS has_others boolean NOT NULL DEFAULT false;
+ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS settling_us bigint, ADD COLUMN IF NOT EXISTS looked_us bigint,
+    ADD COLUMN IF NOT EXISTS removed_us bigint, ADD COLUMN IF NOT EXISTS rows_hidden bigint NOT NULL DEFAULT 0;
+ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS chunk_interval_hour integer NOT NULL DEFAULT 6
+    CHECK (chunk_interval_hour BETWEEN 1 AND 8784);
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 -- The jobs of the server's registry, copied for people who query them by SQL.
@@ -115,3 +122,14 @@ CREATE TABLE IF NOT EXISTS jobmeter.allocations (
 );
 CREATE INDEX IF NOT EXISTS allocations_job_idx ON jobmeter.allocations (job_id);
 CREATE TABLE IF NOT EXISTS promoted_metrics (device_id text NOT NULL, metric_id text DEFAULT NULL);
+-- The statements of `api.get_job_metrics`.
+CREATE TABLE IF NOT EXISTS jobmeter.job_requests (line integer PRIMARY KEY, keys text[] NOT NULL, statement text NOT NULL);
+-- What `jobmeter db setup` made outside of the schema, with the statements that bring back what it replaced.
+CREATE TABLE IF NOT EXISTS jobmeter.objects (
+    place serial PRIMARY KEY,
+    kind text NOT NULL,
+    name text NOT NULL,
+    restore text,
+    UNIQUE (kind, name)
+);
+CREATE TABLE IF NOT EXISTS jobmeter.setup (is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one), version integer NOT NULL);

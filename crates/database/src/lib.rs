@@ -1,35 +1,56 @@
-//! The database of the store on PostgreSQL: its tables, and what people find in it.
+//! The PostgreSQL database of a site: its tables, the views and functions that people use, and the statements that set it up,
+//! adopt that of Kwollect, and give it back.
+//!
+//! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
+//! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
+//! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
+//! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
+//! - `recording`: a trigger that records the rows of other programs.
 
-/// The statements that create the tables. They change nothing that exists.
-pub const TABLES: &str = include_str!("../sql/tables.sql");
+mod attach;
+mod error;
+mod found;
+mod objects;
+mod postgrest;
+mod recording;
+mod release;
+mod run;
+mod setup;
+mod sql;
+mod status;
 
-/// Whether a trigger on `metrics` records the rows of other programs.
-pub const IS_RECORDING: &str = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('metrics') \
-                                AND tgname LIKE 'jobmeter\\_record\\_%' AND tgenabled IN ('O', 'A'))";
+pub use error::SetupError;
+pub use found::{Found, Shape};
+pub use postgrest::{postgrest_configuration, token};
+pub use recording::{IS_RECORDING, IS_SERVER, recording};
+pub use release::release;
+pub use run::{Executed, Step, execute};
+pub use setup::{Reader, SetupOptions, job_requests, prepare_server, setup};
+pub use status::{Status, status};
 
-/// The setting that a connection of the server sets to `on`: the trigger does not record its rows.
-pub const IS_SERVER: &str = "jobmeter.is_server";
+/// The key of the advisory lock that a server holds.
+pub const LOCK: i64 = 0x6a6f_626d_6574_6572;
+/// The version of the schema that this program makes.
+pub const VERSION: i32 = 1;
 
-/// The statements that create a trigger on `metrics`, which records the rows of other programs in `jobmeter.other_rows`.
-/// A hypertable of TimescaleDB before 2.18 has no transition tables; there the trigger is called for each row.
-pub fn recording() -> String {
-    let function = |name: &str, rows: &str| {
-        include_str!("../sql/record_rows.sql").replace("{name}", name).replace("{rows}", rows)
-    };
-    let of_statement = function("record_rows", "added");
-    let of_row = function("record_row", "(SELECT NEW.*)");
-    let unless_server =
-        format!("WHEN (current_setting('{IS_SERVER}', true) IS DISTINCT FROM 'on')");
-    format!(
-        "{of_statement}{of_row}DROP TRIGGER IF EXISTS jobmeter_record_rows ON metrics;
-DROP TRIGGER IF EXISTS jobmeter_record_row ON metrics;
-DO $do$ BEGIN
-    CREATE TRIGGER jobmeter_record_rows AFTER INSERT ON metrics REFERENCING NEW TABLE AS added
-        FOR EACH STATEMENT {unless_server} EXECUTE FUNCTION jobmeter.record_rows();
-EXCEPTION WHEN feature_not_supported THEN
-    CREATE TRIGGER jobmeter_record_row AFTER INSERT ON metrics
-        FOR EACH ROW {unless_server} EXECUTE FUNCTION jobmeter.record_row();
-END $do$;
-"
-    )
+/// The statements about a job of a site without a file of its own (decision 0051).
+pub const DEFAULT_JOB_REQUESTS: &str = include_str!("../sql/job_requests.sql");
+
+/// The statements that create everything in an empty database, with the rights of its owner.
+pub fn everything() -> String {
+    let nothing = Found::default();
+    let mut parts = vec![
+        objects::TABLES.to_owned(),
+        include_str!("../sql/metrics.sql").to_owned(),
+        objects::HELPERS.to_owned(),
+        objects::nodetime(&nothing).to_owned(),
+        "INSERT INTO jobmeter.objects (kind, name) SELECT 'schema', 'api' WHERE to_regnamespace('api') IS NULL".to_owned(),
+        "CREATE SCHEMA IF NOT EXISTS api".to_owned(),
+    ];
+    for object in objects::objects(&nothing) {
+        parts.push(objects::record(object.kind.word(), object.name, None));
+        parts.push(object.create());
+    }
+    parts.push(objects::recorded_version());
+    parts.join(";\n")
 }

@@ -9,8 +9,10 @@
 //! - `records`: what is known of senders, in tables. `rollup_rows`: windows as rows.
 //! - `other_rows`: series of rows that other programs write.
 //! - `reading`: `session` is one read transaction, `view` what one query sees, `window_scan` its windows, `snapshot` its interface.
-//! - `writing`: `writer` is the thread that stores batches, `discovery` looks for series in old rows, `late_rollups` computes
-//!   rollups again, `maintenance` settles time and deletes what is too old.
+//! - `writing`: `writer` is the thread that stores batches, `commit` what it stores at once, `rejected_rows` finds rows that the database rejects;
+//!   `maintenance` settles time, `late_rollups` computes rollups again; `partitions` creates them, `partition_drain` fills them
+//!   from the default partition, `retention` deletes what is too old, `discovery` looks for series in old rows.
+//!   `maintenance_connection` has its statements.
 //! - `shared`: state of all threads. `store`: all of it.
 
 mod connection;

@@ -2,7 +2,7 @@
 
 use crate::connection::DatabaseError;
 use crate::series_book::{BookChange, SeriesBook};
-use model::{Series, Timestamp};
+use model::{Metric, Series, Timestamp};
 use senders::json::{GapJson, MetricJson};
 use senders::{
     Bookkeeping, Catalogue, GapLimits, Gaps, Limits, NewGap, OriginState, Origins, Registry, Tables,
@@ -12,16 +12,36 @@ use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 /// The records of a database.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// Origins that are not forgotten.
+    pub(crate) origins: Vec<OriginState>,
+    pub(crate) gaps: StoredGaps,
+    /// The catalogue: each metric with its first origin.
+    metrics: Vec<(Metric, String)>,
+}
+
+/// The gaps of a database.
+#[derive(Debug)]
+pub(crate) struct StoredGaps {
+    pub(crate) gaps: Gaps,
+    /// Number of rows: evicted gaps have rows, too, and several that were merged.
+    pub(crate) rows: usize,
+    /// The number of the next row.
+    pub(crate) next: i64,
+}
+
+/// Reads the records.
 pub(crate) async fn load(
     client: &Client,
     limits: &Limits,
     now: Timestamp,
-) -> Result<(Bookkeeping, i64), DatabaseError> {
-    let metrics = client.query("SELECT metric FROM jobmeter.catalogue", &[]).await?;
-    let mut known = Vec::with_capacity(metrics.len());
-    for row in metrics {
+) -> Result<Records, DatabaseError> {
+    let mut metrics = Vec::new();
+    for row in client.query("SELECT metric FROM jobmeter.catalogue", &[]).await? {
         let metric = parsed::<MetricJson>("jobmeter.catalogue", row.try_get(0)?)?.metric();
-        known.push(metric.ok_or_else(|| damaged("jobmeter.catalogue", "an unknown unit or kind"))?);
+        metrics
+            .push(metric.ok_or_else(|| damaged("jobmeter.catalogue", "an unknown unit or kind"))?);
     }
     let mut origins = Vec::new();
     for row in client.query("SELECT state FROM jobmeter.origins", &[]).await? {
@@ -29,22 +49,30 @@ pub(crate) async fn load(
     }
     origins.retain(|origin| !origin.is_forgotten(now));
     let mut gaps = Gaps::new([], 0, GapLimits::of(limits));
-    let mut next_gap = 0;
-    for row in client.query("SELECT id, gap, is_late FROM jobmeter.gaps ORDER BY id", &[]).await? {
-        next_gap = row.try_get::<_, i64>(0)? + 1;
+    let rows = client.query("SELECT id, gap, is_late FROM jobmeter.gaps ORDER BY id", &[]).await?;
+    for row in &rows {
         let gap = parsed::<GapJson>("jobmeter.gaps", row.try_get(1)?)?.gap();
         if let Some(gap) = gap {
             gaps.put(NewGap { gap, late: row.try_get(2)? });
         }
     }
-    let books = Bookkeeping {
-        origins: Origins::new(origins, Vec::new()),
-        registry: Registry::new(Catalogue::new(limits.declared.clone(), known)),
-        tables: Tables::default(),
-        gaps,
-        settled: Timestamp(i64::MIN),
-    };
-    Ok((books, next_gap))
+    let next = rows.last().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, |id| id + 1);
+    Ok(Records { origins, gaps: StoredGaps { gaps, rows: rows.len(), next }, metrics })
+}
+
+impl Records {
+    /// What is known of senders when the store is opened, with the number of gap rows and that of the next one.
+    pub(crate) fn into_books(self, limits: &Limits) -> (Bookkeeping, usize, i64) {
+        let StoredGaps { gaps, rows, next } = self.gaps;
+        let books = Bookkeeping {
+            origins: Origins::new(self.origins, Vec::new()),
+            registry: Registry::new(Catalogue::new(limits.declared.clone(), self.metrics)),
+            tables: Tables::default(),
+            gaps,
+            settled: Timestamp(i64::MIN),
+        };
+        (books, rows, next)
+    }
 }
 
 fn damaged(table: &'static str, why: &str) -> DatabaseError {
@@ -97,6 +125,35 @@ pub(crate) async fn add_gaps(
     let put =
         "INSERT INTO jobmeter.gaps SELECT * FROM unnest($1::bigint[], $2::text[], $3::bool[])";
     client.execute(put, &[&ids, &texts, &late]).await?;
+    Ok(())
+}
+
+/// Replaces all gaps by those that are kept. Returns the number of the next row.
+pub(crate) async fn replace_gaps(
+    client: &Client,
+    gaps: &[NewGap],
+    next: i64,
+) -> Result<i64, DatabaseError> {
+    client.batch_execute("BEGIN").await?;
+    client.execute("DELETE FROM jobmeter.gaps WHERE id < $1", &[&next]).await?;
+    add_gaps(client, gaps, next).await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(next.saturating_add(i64::try_from(gaps.len()).unwrap_or(0)))
+}
+
+/// Deletes the origins that the store does not know any more.
+pub(crate) async fn remove_origins(
+    client: &Client,
+    known: impl Fn(&str) -> bool,
+) -> Result<(), DatabaseError> {
+    let mut forgotten: Vec<String> = Vec::new();
+    for row in client.query("SELECT name FROM jobmeter.origins", &[]).await? {
+        let name: &str = row.try_get(0)?;
+        if !known(name) {
+            forgotten.push(name.to_owned());
+        }
+    }
+    client.execute("DELETE FROM jobmeter.origins WHERE name = ANY ($1)", &[&forgotten]).await?;
     Ok(())
 }
 

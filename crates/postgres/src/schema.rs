@@ -5,8 +5,6 @@ use model::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Client;
 
-/// Taken for the time that a server uses the database.
-const LOCK: i64 = 0x6a6f_626d_6574_6572;
 /// The database notices within this time that the connection of an ended server is closed.
 const LOCK_TRIES: u32 = 50;
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -33,7 +31,11 @@ pub(crate) struct State {
 /// Takes the lock for a connection of the server, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     let mut tries = LOCK_TRIES;
-    while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get(0)? {
+    while !client
+        .query_one("SELECT pg_try_advisory_lock($1)", &[&database::LOCK])
+        .await?
+        .try_get(0)?
+    {
         tries -= 1;
         if tries == 0 {
             return Err(DatabaseError::Locked);
@@ -49,7 +51,7 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         // The statements would wait for any transaction that writes.
         (_, true, _) => Ok(()),
         (false, false, _) => {
-            let all = format!("{}{}{ALL_LOOKED}", database::TABLES, database::recording());
+            let all = format!("{};\n{}{ALL_LOOKED}", database::everything(), database::recording());
             Ok(client.batch_execute(&all).await?)
         }
     }
@@ -73,7 +75,7 @@ pub(crate) async fn has_server(client: &Client) -> Result<bool, DatabaseError> {
     let held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid \
                 FROM pg_database WHERE datname = current_database()) \
                 AND (classid::bigint << 32) | objid::bigint = $1)";
-    Ok(client.query_one(held, &[&LOCK]).await?.try_get(0)?)
+    Ok(client.query_one(held, &[&database::LOCK]).await?.try_get(0)?)
 }
 
 /// Whether an acknowledged batch may be lost in a crash of the database.

@@ -229,6 +229,18 @@ impl SeriesBook {
         devices.flatten().filter(|(series, _)| selector.matches(series))
     }
 
+    /// Series without a sample since an instant.
+    pub(crate) fn ended_before(&self, before: i64, opened: Timestamp) -> Vec<i64> {
+        let all = self.of.values().flat_map(BTreeMap::values);
+        all.filter(|one| one.last_bound(opened) < before).map(|one| one.id).collect()
+    }
+
+    /// Forgets series.
+    pub(crate) fn remove(&mut self, ids: &BTreeSet<i64>) {
+        self.of.values_mut().for_each(|of| of.retain(|_, one| !ids.contains(&one.id)));
+        self.of.retain(|_, of| !of.is_empty());
+    }
+
     /// First and last instant of the samples of senders.
     pub(crate) const fn extent(&self) -> Option<(i64, i64)> {
         self.extent

@@ -8,12 +8,14 @@ use crate::schema;
 use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
 use crate::writing::maintenance;
-use crate::writing::writer::Writer;
+use crate::writing::partitions::create_ahead;
+use crate::writing::writer::{GapRows, Writer};
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::{
@@ -66,13 +68,15 @@ impl PostgresStore {
                     "synchronous_commit is off: a crash of the database may lose acknowledged samples"
                 );
             }
-            let (books, next_gap) = records::load(&client, &settings.senders, opened).await?;
+            create_ahead(&client, opened).await?;
+            let records = records::load(&client, &settings.senders, opened).await?;
             other_rows::record(&client).await?;
             let series = SeriesBook::open(&client, settings.senders.series_max).await?;
             let state = schema::state(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, series, state))
+            Ok::<_, DatabaseError>((client, records, series, state))
         };
-        let (client, mut books, next_gap, series, state) = runtime.block_on(prepare)?;
+        let (client, records, series, state) = runtime.block_on(prepare)?;
+        let (mut books, gap_rows, next_gap) = records.into_books(&settings.senders);
         if settings.rejects_late {
             books.settled = state.settled.unwrap_or(books.settled);
         }
@@ -94,7 +98,8 @@ impl PostgresStore {
             series: Mutex::new(series),
             stats: Mutex::new(Stats { samples_removed: state.samples_removed, ..Stats::default() }),
         });
-        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, next_gap);
+        let gap_rows = GapRows { count: gap_rows, next: next_gap };
+        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, gap_rows);
         let thread = std::thread::Builder::new().name("postgres-write".to_owned());
         let mut threads = vec![thread.spawn(move || writer.run()).map_err(failed)?];
         let maintained = shared.settings.background_maintenance.then(|| Arc::clone(&shared));
@@ -137,6 +142,10 @@ impl Storage for PostgresStore {
 
     fn snapshot(&self) -> Arc<dyn storage::Snapshot> {
         Arc::new(View::new(&self.shared))
+    }
+
+    fn snapshot_until(&self, has_left: Arc<AtomicBool>) -> Arc<dyn storage::Snapshot> {
+        Arc::new(View::until(&self.shared, has_left))
     }
 
     fn catalogue(&self) -> Vec<Arc<Metric>> {

@@ -285,6 +285,11 @@ impl OriginState {
         }
     }
 
+    /// Records that it sends samples of the same devices as another state of it.
+    pub(crate) fn claim_as(&mut self, other: &Self) {
+        other.devices.iter().for_each(|device| self.claim(&device.0));
+    }
+
     pub(crate) fn info(&self) -> OriginInfo {
         let boot = |state: &BootState| BootInfo {
             boot: state.boot.0,

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use model::{Series, Timestamp};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
 use tokio::sync::Semaphore;
 use tokio_postgres::Row;
@@ -73,21 +74,33 @@ pub(crate) struct ChunkScan {
 impl View {
     /// A view for a query.
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        Self::with(shared, &shared.readers, shared.settings.statement_time_max_ms)
+        Self::until(shared, Arc::default())
+    }
+
+    /// A view for a query whose reader may leave.
+    pub(crate) fn until(shared: &Arc<Shared>, has_left: Arc<AtomicBool>) -> Self {
+        let time_max_ms = shared.settings.statement_time_max_ms;
+        Self::with(shared, &shared.readers, time_max_ms, has_left)
     }
 
     /// A view for maintenance, which takes its time, and computes all windows from samples.
     pub(crate) fn recomputing(shared: &Arc<Shared>) -> Self {
-        Self { recomputes: true, ..Self::with(shared, &shared.readers, 0) }
+        Self { recomputes: true, ..Self::with(shared, &shared.readers, 0, Arc::default()) }
     }
 
     /// A view for one quick read of a thread that may have another view.
     pub(crate) fn quick(shared: &Arc<Shared>) -> Self {
-        Self::with(shared, &shared.quick_readers, shared.settings.statement_time_max_ms)
+        let time_max_ms = shared.settings.statement_time_max_ms;
+        Self::with(shared, &shared.quick_readers, time_max_ms, Arc::default())
     }
 
-    fn with(shared: &Arc<Shared>, free: &Arc<Semaphore>, time_max_ms: u32) -> Self {
-        let session = Session::new(&shared.runtime, &shared.connector, free, time_max_ms);
+    fn with(
+        shared: &Arc<Shared>,
+        free: &Arc<Semaphore>,
+        time_max_ms: u32,
+        has_left: Arc<AtomicBool>,
+    ) -> Self {
+        let session = Session::new(shared, free, time_max_ms, has_left);
         Self { shared: Arc::clone(shared), session, filter: None, recomputes: false }
     }
 

@@ -1,28 +1,19 @@
 //! Settles time, and deletes what is older than its limit (decisions 0011 and 0012).
 
-use crate::connection::{DatabaseError, connect};
+use crate::connection::DatabaseError;
 use crate::copy::Micros;
-use crate::reading::view::View;
-use crate::rollup_rows::RollupRows;
 use crate::shared::{Settings, Shared};
-use crate::writing::{discovery, late_rollups};
+use crate::writing::discovery::look;
+use crate::writing::late_rollups::{GRAIN_US, recompute, write};
+use crate::writing::maintenance_connection::MaintenanceConnection;
+use crate::writing::partition_drain::drain;
+use crate::writing::partitions::{TABLES, create_ahead, floor};
+use crate::writing::retention::{OLDEST, remove, remove_series};
 use model::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
-use tokio_postgres::Client;
+use storage::{Selector, StorageError, WINDOWS_US};
 
-/// Ranges begin and end at multiples of the longest window.
-pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
-/// Rollups that one statement writes.
-const ROLLUPS_MAX: usize = 10_000;
-const OLDEST: &str = "SELECT least((SELECT min(timestamp) FROM metrics WHERE timestamp >= $1), \
-                      (SELECT min(timestamp) FROM jobmeter.job_metrics WHERE timestamp >= $1))";
-const REMOVE: &str = "WITH nodes AS (DELETE FROM metrics WHERE timestamp < $1 RETURNING 1), \
-                      jobs AS (DELETE FROM jobmeter.job_metrics WHERE timestamp < $1 RETURNING 1) \
-                      UPDATE jobmeter.state SET samples_removed = samples_removed \
-                      + (SELECT count(*) FROM nodes) + (SELECT count(*) FROM jobs) \
-                      RETURNING samples_removed";
 const SET_REMOVED: &str = "UPDATE jobmeter.state SET removed_us = greatest(removed_us, $1)";
 /// Returns the number of the transaction.
 const PUBLISH: &str = "UPDATE jobmeter.state SET settling_us = greatest(settling_us, $1) \
@@ -34,31 +25,42 @@ const PUBLISH_TRIES: u32 = 500;
 const PUBLISH_WAIT: Duration = Duration::from_millis(20);
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 AND at_us < $2";
 
-/// Does all due maintenance.
+/// Does all due maintenance. A part that fails does not stop the others.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
-    let client = shared.runtime.block_on(connect(&*shared.connector))?;
-    // The role may have a limit that suits queries.
-    let unlimited = client.batch_execute("SET statement_timeout = 0");
-    shared.runtime.block_on(unlimited).map_err(DatabaseError::from)?;
-    if !discovery::look(shared, &client)? {
-        return Ok(());
+    let connection = MaintenanceConnection::open(shared)?;
+    let created = {
+        let _committing = shared.committing.lock();
+        shared.runtime.block_on(create_ahead(&connection.client, shared.now()))
+    };
+    let settled = register_and_settle(&connection).and_then(|()| remove_old(&connection));
+    let drained = TABLES.iter().map(|table| drain(&connection, table));
+    let drained = drained.fold(Ok(()), Result::and);
+    created.map_err(StorageError::from).and(settled).and(drained.map_err(StorageError::from))
+}
+
+/// Registers the series of rows that nothing recorded, settles what is due, and computes late rollups again.
+fn register_and_settle(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    if look(connection)? {
+        settle_due(connection)?;
+        recompute(connection)?;
     }
-    settle_due(shared, &client)?;
-    late_rollups::recompute(shared, &client)?;
-    remove(shared, &client)
+    Ok(())
 }
 
 /// Settles what is due, range by range.
-fn settle_due(shared: &Arc<Shared>, client: &Client) -> Result<(), StorageError> {
+fn settle_due(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    let shared = connection.shared;
     let Settings { settle_after_us, settle_step_us, rejects_late, .. } = shared.settings;
     let Some(now) = now(shared) else { return Ok(()) };
     let late = floor(now.saturating_sub(settle_after_us), settle_step_us);
-    let next = || shared.runtime.block_on(next_range(shared, client, late));
-    if next()?.is_none() || !publish(shared, client, late)? {
+    if next_range(connection, late)?.is_none() || !publish(connection, late)? {
         return Ok(());
     }
-    while let Some((from, to)) = next()?.filter(|_| !shared.closing.is_closed()) {
-        let settled = settle(shared, client, from, to);
+    while let Some((from, to)) = next_range(connection, late)? {
+        if shared.closing.is_closed() {
+            break;
+        }
+        let settled = settle(connection, from, to);
         if settled.is_err() && rejects_late {
             shared.books().settled = shared.settled().unwrap_or(Timestamp(i64::MIN));
         }
@@ -79,127 +81,76 @@ fn now(shared: &Shared) -> Option<i64> {
 
 /// Publishes that earlier rows are late, and waits for the transactions that do not see it. Returns false if one of them
 /// runs for long.
-fn publish(shared: &Shared, client: &Client, late: i64) -> Result<bool, StorageError> {
+fn publish(connection: &MaintenanceConnection<'_>, late: i64) -> Result<bool, StorageError> {
+    let shared = connection.shared;
     *shared.settling.lock() = late;
     // A transaction of the writer that began before has samples of the time.
     drop(shared.committing.lock());
-    let published = async {
-        let row = client.query_one(PUBLISH, &[&late]).await?;
-        let own: i64 = row.try_get(0)?;
-        for _ in 0..PUBLISH_TRIES {
-            if client.query_one(OLDEST_WRITER, &[]).await?.try_get::<_, i64>(0)? > own {
-                return Ok(true);
-            }
-            if shared.closing.is_closed() {
-                break;
-            }
-            tokio::time::sleep(PUBLISH_WAIT).await;
+    let own = connection.number(PUBLISH, &[&late])?;
+    for _ in 0..PUBLISH_TRIES {
+        if connection.number(OLDEST_WRITER, &[])? > own {
+            return Ok(true);
         }
-        Ok::<_, DatabaseError>(false)
-    };
-    Ok(shared.runtime.block_on(published)?)
+        if shared.closing.wait(PUBLISH_WAIT) {
+            break;
+        }
+    }
+    Ok(false)
 }
 
 /// Deletes what is older than its limit.
-fn remove(shared: &Shared, client: &Client) -> Result<(), StorageError> {
+fn remove_old(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    let shared = connection.shared;
     let Settings { keep_samples_us, keep_rollups_us, .. } = shared.settings;
     let Some(now) = now(shared) else { return Ok(()) };
-    let remove = async {
-        let oldest =
-            now.saturating_sub(keep_samples_us).min(shared.settled().map_or(i64::MIN, |at| at.0));
-        if keep_samples_us < i64::MAX {
-            let oldest = floor(oldest, GRAIN_US);
-            client.execute(SET_REMOVED, &[&oldest]).await?;
-            let row = client.query_one(REMOVE, &[&Micros(oldest)]).await?;
-            let removed: i64 = row.try_get(0)?;
-            shared.stats().samples_removed = u64::try_from(removed).unwrap_or(0);
+    let removed = match (keep_samples_us, shared.settled()) {
+        (i64::MAX, _) | (_, None) => Ok(()),
+        (keep_us, Some(Timestamp(settled))) => {
+            let before = floor(now.saturating_sub(keep_us), GRAIN_US);
+            connection.query(SET_REMOVED, &[&before.min(settled)])?;
+            remove(connection, before, settled)
         }
-        for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
-            let oldest = now.saturating_sub(keep_us);
-            client.execute(REMOVE_ROLLUPS, &[&window_us, &oldest]).await?;
-        }
-        Ok::<(), DatabaseError>(())
     };
-    Ok(shared.runtime.block_on(remove)?)
+    for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
+        let oldest = now.saturating_sub(keep_us);
+        connection.query(REMOVE_ROLLUPS, &[&window_us, &oldest])?;
+    }
+    removed?;
+    let keep_us = keep_rollups_us.into_iter().fold(keep_samples_us, i64::max);
+    if keep_us < i64::MAX {
+        remove_series(connection, floor(now.saturating_sub(keep_us), GRAIN_US) - GRAIN_US)?;
+    }
+    Ok(())
 }
 
 /// The next range up to `late` that has samples and is not settled.
-async fn next_range(
-    shared: &Shared,
-    client: &Client,
+fn next_range(
+    connection: &MaintenanceConnection<'_>,
     late: i64,
 ) -> Result<Option<(i64, i64)>, DatabaseError> {
-    let settled = shared.settled().map_or(i64::MIN, |settled| settled.0);
-    let row = client.query_one(OLDEST, &[&Micros(settled)]).await?;
-    let Some(Micros(oldest)) = row.try_get(0)? else { return Ok(None) };
-    let step = shared.settings.settle_step_us;
+    let settled = connection.shared.settled().map_or(i64::MIN, |settled| settled.0);
+    let rows = connection.query(OLDEST, &[&Micros(settled)])?;
+    let oldest = rows.first().map(|row| row.try_get::<_, Option<Micros>>(0)).transpose()?;
+    let Some(Micros(oldest)) = oldest.flatten() else { return Ok(None) };
+    let step = connection.shared.settings.settle_step_us;
     let from = floor(oldest, GRAIN_US).max(settled);
     let to = floor(from, step).saturating_add(step).min(late);
     Ok((from < to).then_some((from, to)))
 }
 
 /// Writes the rollups of a range, and rejects later samples of it if it must.
-fn settle(shared: &Arc<Shared>, client: &Client, from: i64, to: i64) -> Result<(), StorageError> {
+fn settle(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<(), StorageError> {
+    let shared = connection.shared;
     if shared.settings.rejects_late {
         shared.books().settled = Timestamp(to);
         // A transaction that began before has samples of the range.
         drop(shared.committing.lock());
     }
-    in_transaction(shared, client, || {
-        write(shared, client, &Selector::default(), (from, to - 1))?;
-        let set =
-            async { client.execute("UPDATE jobmeter.state SET settled_us = $1", &[&to]).await };
-        shared.runtime.block_on(set).map_err(DatabaseError::from)?;
-        Ok(())
+    connection.transaction(|| {
+        write(connection, &Selector::default(), (from, to - 1))?;
+        connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to]).map(drop)?;
+        Ok::<_, StorageError>(())
     })?;
     shared.set_settled(Timestamp(to));
     Ok(())
-}
-
-/// Does work in one transaction.
-pub(super) fn in_transaction(
-    shared: &Shared,
-    client: &Client,
-    work: impl FnOnce() -> Result<(), StorageError>,
-) -> Result<(), StorageError> {
-    let execute = |statement: &'static str| {
-        shared.runtime.block_on(client.batch_execute(statement)).map_err(DatabaseError::from)
-    };
-    execute("BEGIN")?;
-    let written = work();
-    if written.is_err() {
-        // A lost connection has ended the transaction, too.
-        execute("ROLLBACK").unwrap_or_default();
-        return written;
-    }
-    Ok(execute("COMMIT")?)
-}
-
-/// Computes the rollups of a selection between two instants from samples, and writes them.
-pub(super) fn write(
-    shared: &Arc<Shared>,
-    client: &Client,
-    selector: &Selector,
-    (first, last): (i64, i64),
-) -> Result<(), StorageError> {
-    let (first, last) = (Timestamp(first), Timestamp(last));
-    for window_us in WINDOWS_US {
-        let mut rows = RollupRows::default();
-        for found in View::recomputing(shared).windows(selector, first, last, window_us) {
-            let found = found?;
-            let id = shared.series().get(&found.series.series).map(|stored| stored.id);
-            let Some(id) = id else { continue };
-            found.windows.iter().for_each(|(start, rollup)| rows.push(id, *start, rollup));
-            if rows.count() >= ROLLUPS_MAX {
-                shared.runtime.block_on(std::mem::take(&mut rows).put(client, window_us))?;
-            }
-        }
-        shared.runtime.block_on(rows.put(client, window_us))?;
-    }
-    Ok(())
-}
-
-pub(super) const fn floor(at: i64, step: i64) -> i64 {
-    let step = if step < 1 { 1 } else { step };
-    at.div_euclid(step).saturating_mul(step)
 }

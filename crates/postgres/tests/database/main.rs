@@ -5,4 +5,7 @@
 mod conforming;
 mod faults;
 mod other_rows;
+mod partitions;
+mod records;
+mod rejected_rows;
 mod server;

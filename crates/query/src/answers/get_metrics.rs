@@ -268,7 +268,7 @@ impl QueryEngine {
         if empty {
             return Ok(Box::new(std::iter::empty()));
         }
-        let reads = self.reads(&rows)?;
+        let reads = self.reads(&rows, context)?;
         // The estimate may be half of the real number; a possibly too large answer is counted before it
         // starts. The count includes rows that the reader may not see. So for restricted readers a too large
         // answer is aborted instead.
