@@ -78,6 +78,7 @@ packages() {
     local missing=()
     command -v chromium >/dev/null || missing+=(chromium)
     command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v git >/dev/null || missing+=(git)
     command -v tmux >/dev/null || missing+=(tmux)
@@ -129,6 +130,14 @@ python() {
         "${install[@]}" --no-deps "$alone" &&
         cp tests/requirements.txt "$stamp"
 }
+# Installs the packages of npm below target/. They are types and a compiler; nothing of them runs at installation.
+node_packages() {
+    local from=tests/server/pg/npm to=target/npm
+    cmp -s "$from/package-lock.json" "$to/installed" && { echo "every package is there"; return; }
+    mkdir -p "$to" && cp "$from"/package*.json "$to/" &&
+        (cd "$to" && npm ci --ignore-scripts --no-audit --no-fund) &&
+        cp "$from/package-lock.json" "$to/installed"
+}
 fetch() { cargo fetch --locked; }
 # cargo fmt does not reach modules that only a macro names.
 format() {
@@ -169,6 +178,7 @@ if [ "$mode" = check ]; then
     part references cargo test --locked -p jobmeter --test docs
 else
     part python python
+    part node_packages node_packages
     part build build
     beside lints rustdoc doctests
     part crates crates

@@ -3,7 +3,9 @@
 //!
 //! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
 //! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
+//! - `recording`: the trigger that records rows of other programs.
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
+//! - `rollup`: has the server compute rollups again.
 //! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
 //! - `recording`: a trigger that records the rows of other programs.
 
@@ -14,6 +16,7 @@ mod objects;
 mod postgrest;
 mod recording;
 mod release;
+mod rollup;
 mod run;
 mod setup;
 mod sql;
@@ -21,9 +24,11 @@ mod status;
 
 pub use error::SetupError;
 pub use found::{Found, Shape};
+pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
 pub use recording::{IS_RECORDING, IS_SERVER, recording};
 pub use release::release;
+pub use rollup::{has_server, rollup};
 pub use run::{Executed, Step, execute};
 pub use setup::{Reader, SetupOptions, job_requests, prepare_server, setup};
 pub use status::{Status, status};
@@ -40,7 +45,7 @@ pub const DEFAULT_JOB_REQUESTS: &str = include_str!("../sql/job_requests.sql");
 pub fn everything() -> String {
     let nothing = Found::default();
     let mut parts = vec![
-        objects::TABLES.to_owned(),
+        TABLES.to_owned(),
         include_str!("../sql/metrics.sql").to_owned(),
         objects::HELPERS.to_owned(),
         objects::nodetime(&nothing).to_owned(),

@@ -3,8 +3,8 @@
 use crate::found::{Found, Shape};
 use crate::sql::literal;
 
-/// Tables of the schema jobmeter.
-pub(crate) const TABLES: &str = include_str!("../sql/tables.sql");
+/// The statements that create the tables of the schema jobmeter. They change nothing that exists.
+pub const TABLES: &str = include_str!("../sql/tables.sql");
 /// Parts of the views and functions.
 pub(crate) const HELPERS: &str = include_str!("../sql/helpers.sql");
 const NODETIME: &str = include_str!("../sql/nodetime.sql");

@@ -1,8 +1,11 @@
-//! A trigger on `metrics` that records the rows of other programs (decision 0055).
+//! The trigger that records the rows of other programs (decision 0055).
 
 /// Whether a trigger on `metrics` records the rows of other programs.
 pub const IS_RECORDING: &str = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('metrics') \
                                 AND tgname LIKE 'jobmeter\\_record\\_%' AND tgenabled IN ('O', 'A'))";
+
+/// The triggers: the first where transition tables are possible.
+pub(crate) const TRIGGERS: [&str; 2] = ["jobmeter_record_rows", "jobmeter_record_row"];
 
 /// The setting that a connection of the server sets to `on`: the trigger does not record its rows.
 pub const IS_SERVER: &str = "jobmeter.is_server";

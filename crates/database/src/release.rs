@@ -55,6 +55,10 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
         objects.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
     }
     let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
+    all.extend(
+        crate::recording::TRIGGERS
+            .map(|name| format!("DROP TRIGGER IF EXISTS {name} ON public.metrics")),
+    );
     let functions = objects.iter().filter(|(kind, ..)| kind == "function").rev();
     all.extend(functions.map(|(_, signature, _)| format!("DROP FUNCTION IF EXISTS {signature}")));
     if is_attached {

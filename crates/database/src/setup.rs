@@ -9,6 +9,8 @@ use crate::sql::{literal, name};
 use tokio_postgres::Client;
 
 const METRICS: &str = include_str!("../sql/metrics.sql");
+/// Time of a partition, if nothing else is given.
+const CHUNK_HOURS: u32 = 6;
 /// What the reading role always reads, besides the views.
 const FOR_READERS: &str =
     "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests";
@@ -38,8 +40,8 @@ pub struct SetupOptions {
     pub reader_password: Option<String>,
     /// That of a new reading role otherwise.
     pub new_reader_password: String,
-    /// Time of a partition.
-    pub chunk_hours: u32,
+    /// Time of a new partition, if it is changed.
+    pub chunk_hours: Option<u32>,
     /// Time limit of a statement of the owner's role.
     pub request_timeout_min: u32,
     /// The folder of the tablespace `archive`.
@@ -153,7 +155,8 @@ pub async fn setup(
     match (found.shape, client) {
         (None, _) => all.push(METRICS.to_owned()),
         (Some(Shape::Plain), Some(client)) => {
-            let (before, attached) = attach::attach(client, &found, options.chunk_hours).await?;
+            let (before, attached) =
+                attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
             steps.extend(before);
             drop_functions(&found, &mut all);
             all.extend(attached);
@@ -181,6 +184,10 @@ pub async fn setup(
     }
     requests(client, &found, options, &mut all).await?;
     grants(&found, options, &mut all);
+    all.push(crate::recording::recording());
+    if let Some(hours) = options.chunk_hours {
+        all.push(format!("UPDATE jobmeter.state SET chunk_interval_hour = {hours}"));
+    }
     all.push(objects::recorded_version());
     // Functions are restored with the rights of the administrator.
     if options.distrust_plpython && found.trusts_plpython {

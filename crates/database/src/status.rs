@@ -2,6 +2,7 @@
 
 use crate::error::SetupError;
 use crate::found::{Found, Shape};
+use crate::rollup::has_server;
 use tokio_postgres::Client;
 
 /// The state of a database.
@@ -33,9 +34,7 @@ const SIZES: &str = "WITH RECURSIVE parts (oid, top) AS (
     SELECT coalesce(sum(pg_total_relation_size(parts.oid)), 0)::bigint,
         coalesce(pg_total_relation_size(to_regclass('jobmeter.rollups')), 0)::bigint,
         count(*) FILTER (WHERE top = to_regclass('public.metrics') AND parts.oid <> top),
-        coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE c.relkind <> 'p'), 0)::double precision,
-        EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database
-            WHERE datname = current_database()) AND (classid::bigint << 32) + objid::bigint = $1)
+        coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE c.relkind <> 'p'), 0)::double precision
     FROM parts JOIN pg_class AS c ON c.oid = parts.oid";
 
 /// Reads the state.
@@ -47,7 +46,7 @@ pub async fn status(client: &Client) -> Result<Status, SetupError> {
     if found.version.is_none() {
         return Err(SetupError::NotSetUp);
     }
-    let row = client.query_one(SIZES, &[&crate::LOCK]).await?;
+    let row = client.query_one(SIZES, &[]).await?;
     let times = "SELECT extract(epoch FROM now())::double precision - (SELECT settled_us FROM jobmeter.state) / 1e6::double precision, \
                  extract(epoch FROM now() - (SELECT max(timestamp) FROM public.metrics))::double precision";
     let times = client.query_one(times, &[]).await?;
@@ -69,7 +68,7 @@ pub async fn status(client: &Client) -> Result<Status, SetupError> {
         rollup_bytes: row.try_get(1)?,
         chunks: row.try_get(2)?,
         samples: row.try_get(3)?,
-        is_used: row.try_get(4)?,
+        is_used: has_server(client).await?,
         not_partitioned,
         settled_s: times.try_get(0)?,
         newest_s: times.try_get(1)?,

@@ -43,6 +43,7 @@ pub(crate) enum Commands {
     Verify(operate::verify::VerifyArgs),
     Backup(operate::backup::BackupArgs),
     Db(operate::db::DbArgs),
+    Dashboards(operate::dashboards::DashboardsArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
     /// Runs the server program; see `jobmeter-server --help`

@@ -139,6 +139,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         // These commands describe the programs, and read no settings.
         Commands::Completions(args) => manual::completions(args, cli::command()),
         Commands::Man(args) => manual::man(args, cli::command()),
+        Commands::Dashboards(args) => operate::dashboards::dashboards(args),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
         Commands::Poll(args) => match operate::poll::poll(args, &poller_flags(matches))? {},
@@ -249,6 +250,7 @@ fn execute(
         // `dispatch` executes them.
         Commands::Completions(_)
         | Commands::Man(_)
+        | Commands::Dashboards(_)
         | Commands::Run(_)
         | Commands::Poll(_)
         | Commands::Feed(_)

@@ -30,4 +30,3 @@ mod writing;
 pub use connection::{Connecting, Connector, DatabaseError};
 pub use shared::Settings;
 pub use store::PostgresStore;
-pub use writing::late_rollups::rollup;

@@ -51,7 +51,8 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         // The statements would wait for any transaction that writes.
         (_, true, _) => Ok(()),
         (false, false, _) => {
-            let all = format!("{};\n{}{ALL_LOOKED}", database::everything(), database::recording());
+            let all =
+                format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
             Ok(client.batch_execute(&all).await?)
         }
     }
@@ -68,14 +69,6 @@ pub(crate) async fn state(client: &Client) -> Result<State, DatabaseError> {
         removed_us: row.try_get(2)?,
         samples_removed: u64::try_from(row.try_get::<_, i64>(3)?).unwrap_or(0),
     })
-}
-
-/// Whether a server uses the database.
-pub(crate) async fn has_server(client: &Client) -> Result<bool, DatabaseError> {
-    let held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid \
-                FROM pg_database WHERE datname = current_database()) \
-                AND (classid::bigint << 32) | objid::bigint = $1)";
-    Ok(client.query_one(held, &[&database::LOCK]).await?.try_get(0)?)
 }
 
 /// Whether an acknowledged batch may be lost in a crash of the database.

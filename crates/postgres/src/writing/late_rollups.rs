@@ -10,9 +10,7 @@ use crate::writing::partitions::floor;
 use model::{DeviceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
-use tokio_postgres::Client;
 
 /// Ranges begin and end at multiples of the longest window.
 pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
@@ -23,11 +21,6 @@ const MARKS: &str = "SELECT late.id, late.first_us, late.last_us, device_id, met
                      LEFT JOIN jobmeter.series ON series.id = series_id ORDER BY late.id LIMIT 10000";
 const REMOVE_MARKS: &str = "DELETE FROM jobmeter.late WHERE id = ANY ($1)";
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE at_us BETWEEN $1 AND $2";
-const RANGE_OF_ALL: &str =
-    "INSERT INTO jobmeter.late (first_us, last_us) VALUES ($1, $2) RETURNING id";
-const IS_MARKED: &str = "SELECT EXISTS (SELECT FROM jobmeter.late WHERE id = $1)";
-/// Interval of tests whether a range is done.
-const POLL: Duration = Duration::from_millis(200);
 
 /// Series with late samples in one range; without names: all series.
 #[derive(Debug, Default)]
@@ -36,26 +29,6 @@ struct Late {
     devices: BTreeSet<DeviceId>,
     metrics: BTreeSet<Arc<str>>,
     is_all: bool,
-}
-
-/// Has the server compute the rollups of a time range again, including those of rows that no trigger recorded. Waits for
-/// it. Returns false if no server uses the database: the next one does it.
-///
-/// # Errors
-/// The database does not answer, or rejects a statement.
-pub async fn rollup(
-    client: &Client,
-    from: Timestamp,
-    to: Timestamp,
-) -> Result<bool, DatabaseError> {
-    let marked: i64 = client.query_one(RANGE_OF_ALL, &[&from.0, &to.0]).await?.try_get(0)?;
-    while client.query_one(IS_MARKED, &[&marked]).await?.try_get(0)? {
-        if !schema::has_server(client).await? {
-            return Ok(false);
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(true)
 }
 
 /// Computes the marked rollups of settled time again.

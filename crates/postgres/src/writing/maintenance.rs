@@ -32,7 +32,8 @@ pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
         let _committing = shared.committing.lock();
         shared.runtime.block_on(create_ahead(&connection.client, shared.now()))
     };
-    let settled = register_and_settle(&connection).and_then(|()| remove_old(&connection));
+    let settled = register_and_settle(&connection);
+    let settled = settled.and(remove_old(&connection));
     let drained = TABLES.iter().map(|table| drain(&connection, table));
     let drained = drained.fold(Ok(()), Result::and);
     created.map_err(StorageError::from).and(settled).and(drained.map_err(StorageError::from))

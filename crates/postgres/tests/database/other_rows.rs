@@ -408,7 +408,7 @@ fn a_command_computes_the_rollups_of_rows_that_nothing_recorded() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = postgres::Connector::connect(&connector).await.unwrap();
-            postgres::rollup(&client, Timestamp(T0), Timestamp(T0 + HOUR)).await.unwrap()
+            database::rollup(&client, (T0, T0 + HOUR)).await.unwrap()
         })
     };
     std::thread::scope(|scope| {

@@ -241,7 +241,7 @@ fn retention_waits_for_a_long_reader_and_blocks_nobody() {
 }
 
 /// As a database of Kwollect without TimescaleDB.
-const PLAIN: &str = "DROP TABLE metrics; CREATE TABLE metrics (timestamp timestamptz NOT NULL, \
+const PLAIN: &str = "DROP TABLE metrics CASCADE; CREATE TABLE metrics (timestamp timestamptz NOT NULL, \
                      device_id text NOT NULL, metric_id text NOT NULL, value double precision, labels jsonb)";
 
 #[test]

@@ -23,6 +23,7 @@ enum DbCommand {
     Setup(Box<SetupArgs>),
     Status(StatusArgs),
     Release(ReleaseArgs),
+    Rollup(RollupArgs),
 }
 
 /// Shows versions, sizes, and how far maintenance lags
@@ -49,6 +50,23 @@ struct ReleaseArgs {
     dry_run: bool,
 }
 
+/// Has the server compute the rollups and summaries of a time range again, from the samples
+///
+/// The server does it by itself for rows that other programs write. Use this for rows from before a trigger recorded them, or after
+/// rows were changed or deleted by hand. Rollups whose samples are deleted remain.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter db rollup --start 2026-01-06 --end 2026-01-07")]
+struct RollupArgs {
+    #[command(flatten)]
+    address: Address,
+    /// Start of the range
+    #[arg(long, value_name = "TIME")]
+    start: String,
+    /// End of the range
+    #[arg(long, value_name = "TIME")]
+    end: String,
+}
+
 /// Executes a command.
 pub(crate) fn db(args: &DbArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -57,6 +75,7 @@ pub(crate) fn db(args: &DbArgs) -> anyhow::Result<()> {
             DbCommand::Setup(args) => setup(args).await,
             DbCommand::Status(args) => status(args).await,
             DbCommand::Release(args) => release(args).await,
+            DbCommand::Rollup(args) => rollup(args).await,
         }
     })
 }
@@ -103,6 +122,23 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     let mut executed = Executed::default();
     execute(&client, &steps, &mut executed).await?;
     writeln!(io::stdout(), "The database {} is as before jobmeter.", args.address.database())?;
+    Ok(())
+}
+
+async fn rollup(args: &RollupArgs) -> anyhow::Result<()> {
+    let (now, zone) = (crate::clock(), jiff::tz::TimeZone::system());
+    let time = |option: &str, text: &str| {
+        api::parse_time(text, now, &zone).with_context(|| format!("--{option}"))
+    };
+    let (from, to) = (time("start", &args.start)?, time("end", &args.end)?);
+    if from > to {
+        bail!("--end is before --start");
+    }
+    let client = args.address.connect(args.address.database()).await?;
+    match database::rollup(&client, (from.0, to.0)).await? {
+        true => writeln!(io::stdout(), "The rollups are computed again.")?,
+        false => writeln!(io::stdout(), "No server uses the database: the next one computes the rollups again.")?,
+    }
     Ok(())
 }
 

@@ -118,9 +118,9 @@ pub(crate) struct SetupArgs {
     /// File with the password of the reading role in the first line
     #[arg(long = "kwollect_password_ro_file", value_name = "FILE")]
     kwollect_password_ro_file: Option<PathBuf>,
-    /// Hours of a partition
-    #[arg(long = "chunk_interval_hour", value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=8760))]
-    chunk_interval_hour: u32,
+    /// Hours of a new partition [default: 6, for a new database]
+    #[arg(long = "chunk_interval_hour", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8784))]
+    chunk_interval_hour: Option<u32>,
     /// Accepted; jobmeter leaves the compression policy of TimescaleDB as it is
     #[arg(long = "chunk_compress_hour", value_name = "N", default_value_t = 24)]
     chunk_compress_hour: u32,

@@ -41,9 +41,9 @@ pub(crate) async fn setup(
     if let Some(hours) = proposed_hours(client).await? {
         writeln!(
             out,
-            "Partitions have {} h (--chunk_interval_hour). By the rows of the last hour and the memory of this machine, {hours} h fit \
-             into a quarter of the memory.",
-            options.chunk_hours
+            "New partitions have {} h (--chunk_interval_hour). By the rows of the last hour and the memory of this machine, {hours} h \
+             fit into a quarter of the memory.",
+            chunk_hours(client).await?
         )?;
     }
     writeln!(out, "\nSettings of the server (/etc/jobmeter/server.toml):\n-----------------")?;
@@ -65,6 +65,11 @@ pub(crate) async fn setup(
         writeln!(out, "\nAPI token:\n-----------------\n{token}\n-----------------")?;
     }
     Ok(())
+}
+
+async fn chunk_hours(client: &Client) -> anyhow::Result<i32> {
+    let text = "SELECT chunk_interval_hour FROM jobmeter.state";
+    Ok(client.query_one(text, &[]).await?.try_get(0)?)
 }
 
 /// The hours of a partition that fits into a share of this machine's memory, at the rate of the last hour.
