@@ -8,7 +8,7 @@ use std::time::Duration;
 /// initdb and postgres reject root.
 const AS_USER: &str = r#"
 if [ "$(id -u)" = 0 ]; then
-    chown postgres "$DIR"
+    chown -R postgres "$DIR"
     exec setpriv --reuid=postgres --regid=postgres --clear-groups sh -c "$SCRIPT"
 fi
 exec sh -c "$SCRIPT"
@@ -19,7 +19,7 @@ const SCRIPT: &str = r#"
 set -eu
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 [ -d "$DIR/data" ] || "$bin/initdb" -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
-"$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= >>"$DIR/log" 2>&1 &
+"$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= $OPTIONS >>"$DIR/log" 2>&1 &
 server=$!
 trap 'kill -QUIT $server; wait $server || true' EXIT
 cat >/dev/null
@@ -31,8 +31,13 @@ pub(crate) struct Database(Child);
 
 impl Database {
     pub(crate) fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "")
+    }
+
+    /// Starts it with options of its command line.
+    pub(crate) fn start_with(dir: &Path, options: &str) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT);
+        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT).env("OPTIONS", options);
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
         until("the database", LIMIT, || psql(dir, "SELECT 1").map(drop));
         Self(child)

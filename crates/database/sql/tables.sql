@@ -64,6 +64,19 @@ CREATE TABLE IF NOT EXISTS jobmeter.starts (
     PRIMARY KEY (series_id, at_us)
 );
 CREATE TABLE IF NOT EXISTS jobmeter.origins (name text PRIMARY KEY, state text NOT NULL);
+-- The stored batches of a boot: consecutive numbers, first and last instant by the sender's clock, times of receipt.
+CREATE TABLE IF NOT EXISTS jobmeter.spans (
+    origin text NOT NULL,
+    boot text NOT NULL,
+    first_seq numeric(20) NOT NULL,
+    last_seq numeric(20) NOT NULL,
+    from_us bigint NOT NULL,
+    to_us bigint NOT NULL,
+    opened_us bigint NOT NULL,
+    closed_us bigint NOT NULL,
+    has_samples boolean NOT NULL,
+    PRIMARY KEY (origin, boot, first_seq)
+);
 CREATE TABLE IF NOT EXISTS jobmeter.gaps (
     id bigint PRIMARY KEY,
     gap text NOT NULL,
@@ -112,6 +125,10 @@ ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS chunk_interval_hour integer 
     CHECK (chunk_interval_hour BETWEEN 1 AND 8784);
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
+-- The catalogue for people who query it by SQL.
+CREATE OR REPLACE VIEW jobmeter.metric_catalogue AS
+    SELECT name, metric::json->>'unit' AS unit, metric::json->>'kind' AS kind, metric::json->>'help' AS help
+    FROM jobmeter.catalogue;
 -- The jobs of the server's registry, copied for people who query them by SQL.
 CREATE TABLE IF NOT EXISTS jobmeter.allocations (
     cluster text NOT NULL,
@@ -121,6 +138,50 @@ CREATE TABLE IF NOT EXISTS jobmeter.allocations (
     stop_time timestamptz
 );
 CREATE INDEX IF NOT EXISTS allocations_job_idx ON jobmeter.allocations (job_id);
+CREATE INDEX IF NOT EXISTS allocations_key_idx ON jobmeter.allocations (cluster COLLATE "C", job_id);
+CREATE TABLE IF NOT EXISTS jobmeter.jobs (
+    job_id bigint NOT NULL,
+    cluster text NOT NULL,
+    display_id text NOT NULL,
+    user_name text,
+    user_id bigint,
+    account text,
+    name text,
+    state text NOT NULL,
+    start_time timestamptz,
+    stop_time timestamptz,
+    exit_code bigint,
+    project text,
+    queue text,
+    state_word text,
+    submit_time timestamptz,
+    part_of bigint,
+    array_index bigint,
+    types text,
+    requested_nodes bigint,
+    requested_cpus bigint,
+    requested_gpus bigint,
+    requested_memory_bytes bigint,
+    requested_wall_seconds double precision,
+    requested_cpu_seconds double precision,
+    used_nodes bigint,
+    used_cpus bigint,
+    used_gpus bigint,
+    used_memory_bytes bigint,
+    used_wall_seconds double precision,
+    used_cpu_seconds double precision,
+    end_cause text,
+    end_detail text,
+    oom_kills bigint
+);
+CREATE INDEX IF NOT EXISTS jobs_job_idx ON jobmeter.jobs (job_id);
+CREATE INDEX IF NOT EXISTS jobs_key_idx ON jobmeter.jobs (cluster COLLATE "C", job_id);
+-- The registry that the copy belongs to, and the number of its last step.
+CREATE TABLE IF NOT EXISTS jobmeter.jobs_copy (
+    is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+    registry text NOT NULL,
+    step bigint NOT NULL
+);
 CREATE TABLE IF NOT EXISTS promoted_metrics (device_id text NOT NULL, metric_id text DEFAULT NULL);
 -- The statements of `api.get_job_metrics`.
 CREATE TABLE IF NOT EXISTS jobmeter.job_requests (line integer PRIMARY KEY, keys text[] NOT NULL, statement text NOT NULL);
@@ -133,3 +194,5 @@ CREATE TABLE IF NOT EXISTS jobmeter.objects (
     UNIQUE (kind, name)
 );
 CREATE TABLE IF NOT EXISTS jobmeter.setup (is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one), version integer NOT NULL);
+-- The rows of promoted_metrics that the server wrote. All others are those of people and other programs.
+CREATE TABLE IF NOT EXISTS jobmeter.promoted (device_id text NOT NULL, metric_id text NOT NULL);

@@ -32,6 +32,12 @@ pub enum DatabaseError {
          setup` adopts it"
     )]
     Foreign,
+    /// The user lacks a right.
+    #[error("the role has not all rights that the server needs; execute: {0}")]
+    Rights(String),
+    /// It lacks tables of this version.
+    #[error("it lacks the tables {0}; run `jobmeter db setup`")]
+    Missing(String),
     /// A table has a content that this program did not write.
     #[error("{table}: {why}; restore the schema jobmeter from a backup")]
     Damaged {

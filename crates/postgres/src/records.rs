@@ -2,12 +2,13 @@
 
 use crate::connection::DatabaseError;
 use crate::series_book::{BookChange, SeriesBook};
-use model::{Metric, Series, Timestamp};
+use model::{Boot, Metric, Series, Timestamp};
 use senders::json::{GapJson, MetricJson};
 use senders::{
-    Bookkeeping, Catalogue, GapLimits, Gaps, Limits, NewGap, OriginState, Origins, Registry, Tables,
+    Bookkeeping, Catalogue, GapLimits, Gaps, Limits, NewGap, OriginState, Origins, Registry, Span,
+    Tables,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -44,8 +45,12 @@ pub(crate) async fn load(
             .push(metric.ok_or_else(|| damaged("jobmeter.catalogue", "an unknown unit or kind"))?);
     }
     let mut origins = Vec::new();
+    let mut spans = load_spans(client).await?;
     for row in client.query("SELECT state FROM jobmeter.origins", &[]).await? {
-        origins.push(parsed::<OriginState>("jobmeter.origins", row.try_get(0)?)?);
+        let mut origin = parsed::<OriginState>("jobmeter.origins", row.try_get(0)?)?;
+        let name = origin.name.to_string();
+        origin.set_spans(|boot| spans.remove(&(name.clone(), boot)).unwrap_or_default());
+        origins.push(origin);
     }
     origins.retain(|origin| !origin.is_forgotten(now));
     let mut gaps = Gaps::new([], 0, GapLimits::of(limits));
@@ -90,6 +95,96 @@ fn text(table: &'static str, value: &impl serde::Serialize) -> Result<String, Da
     serde_json::to_string(value).map_err(|error| damaged(table, &error.to_string()))
 }
 
+/// The stored batches of all boots.
+async fn load_spans(client: &Client) -> Result<HashMap<(String, Boot), Vec<Span>>, DatabaseError> {
+    let text = "SELECT origin, boot, first_seq::text, last_seq::text, from_us, to_us, opened_us, closed_us, \
+                has_samples FROM jobmeter.spans AS s ORDER BY origin, boot, s.first_seq";
+    let mut spans: HashMap<_, Vec<Span>> = HashMap::new();
+    for row in client.query(text, &[]).await? {
+        let number = |column: usize| {
+            let number = row.try_get::<_, &str>(column)?.parse();
+            number.map_err(|_| damaged("jobmeter.spans", "a batch number is out of range"))
+        };
+        let at = |column: usize| row.try_get(column).map(Timestamp);
+        let span = Span {
+            first: number(2)?,
+            last: number(3)?,
+            from: at(4)?,
+            to: at(5)?,
+            opened: at(6)?,
+            closed: at(7)?,
+            bare: !row.try_get::<_, bool>(8)?,
+        };
+        let boot = u128::from_str_radix(row.try_get(1)?, 16)
+            .map_err(|_| damaged("jobmeter.spans", "a boot is not hexadecimal"))?;
+        spans.entry((row.try_get(0)?, Boot(boot.to_be_bytes()))).or_default().push(span);
+    }
+    Ok(spans)
+}
+
+/// Changes of stored batch numbers.
+#[derive(Debug, Default)]
+pub(crate) struct SpanChanges {
+    /// Origin, boot and first number.
+    removed: [Vec<String>; 3],
+    /// Origin, boot, first and last number.
+    put: [Vec<String>; 4],
+    /// First and last instant, times of receipt of the first and the last batch.
+    times: [Vec<i64>; 4],
+    has_samples: Vec<bool>,
+}
+
+impl SpanChanges {
+    /// Adds what changed of an origin.
+    pub(crate) fn add(&mut self, before: Option<&OriginState>, after: &OriginState) {
+        let key = |(boot, span): (Boot, Span)| ((boot, span.first), span);
+        let mut old: HashMap<_, Span> =
+            before.into_iter().flat_map(OriginState::spans).map(key).collect();
+        let origin = || after.name.to_string();
+        for (boot, span) in after.spans() {
+            if old.remove(&(boot, span.first)) == Some(span) {
+                continue;
+            }
+            let texts = [origin(), boot.to_string(), span.first.to_string(), span.last.to_string()];
+            self.put.iter_mut().zip(texts).for_each(|(column, text)| column.push(text));
+            let times = [span.from, span.to, span.opened, span.closed];
+            self.times.iter_mut().zip(times).for_each(|(column, at)| column.push(at.0));
+            self.has_samples.push(!span.bare);
+        }
+        for (boot, first) in old.into_keys() {
+            let texts = [origin(), boot.to_string(), first.to_string()];
+            self.removed.iter_mut().zip(texts).for_each(|(column, text)| column.push(text));
+        }
+    }
+
+    /// Writes them.
+    pub(crate) async fn put(&self, client: &Client) -> Result<(), DatabaseError> {
+        let Self { removed: [origins, boots, firsts], .. } = self;
+        if !origins.is_empty() {
+            let text = "DELETE FROM jobmeter.spans AS s USING unnest($1::text[], $2::text[], $3::text[]) \
+                        AS old (origin, boot, first) WHERE s.origin = old.origin AND s.boot = old.boot \
+                        AND s.first_seq = old.first::numeric";
+            client.execute(text, &[origins, boots, firsts]).await?;
+        }
+        let Self {
+            put: [origins, boots, firsts, lasts], times: [from, to, opened, closed], ..
+        } = self;
+        if !origins.is_empty() {
+            let text = "INSERT INTO jobmeter.spans SELECT origin, boot, first::numeric, last::numeric, from_us, \
+                        to_us, opened_us, closed_us, has_samples FROM unnest($1::text[], $2::text[], $3::text[], \
+                        $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], $9::bool[]) AS new (origin, \
+                        boot, first, last, from_us, to_us, opened_us, closed_us, has_samples) \
+                        ON CONFLICT (origin, boot, first_seq) DO UPDATE SET last_seq = excluded.last_seq, \
+                        from_us = excluded.from_us, to_us = excluded.to_us, opened_us = excluded.opened_us, \
+                        closed_us = excluded.closed_us, has_samples = excluded.has_samples";
+            let values: [&(dyn ToSql + Sync); 9] =
+                [origins, boots, firsts, lasts, from, to, opened, closed, &self.has_samples];
+            client.execute(text, &values).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Writes the state of origins.
 pub(crate) async fn put_origins<'a>(
     client: &Client,
@@ -98,7 +193,7 @@ pub(crate) async fn put_origins<'a>(
     let (mut names, mut states) = (Vec::new(), Vec::new());
     for origin in origins {
         names.push(origin.name.as_str());
-        states.push(text("jobmeter.origins", origin)?);
+        states.push(text("jobmeter.origins", &origin.without_spans())?);
     }
     if names.is_empty() {
         return Ok(());
@@ -141,19 +236,24 @@ pub(crate) async fn replace_gaps(
     Ok(next.saturating_add(i64::try_from(gaps.len()).unwrap_or(0)))
 }
 
-/// Deletes the origins that the store does not know any more.
+/// Deletes the origins that the store does not know any more, and the batch numbers of boots outside the window.
 pub(crate) async fn remove_origins(
     client: &Client,
-    known: impl Fn(&str) -> bool,
+    known: &HashMap<String, BTreeSet<String>>,
 ) -> Result<(), DatabaseError> {
-    let mut forgotten: Vec<String> = Vec::new();
-    for row in client.query("SELECT name FROM jobmeter.origins", &[]).await? {
-        let name: &str = row.try_get(0)?;
-        if !known(name) {
-            forgotten.push(name.to_owned());
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    client.execute("DELETE FROM jobmeter.origins WHERE name <> ALL ($1)", &[&names]).await?;
+    let (mut origins, mut boots) = (Vec::new(), Vec::new());
+    for row in client.query("SELECT DISTINCT origin, boot FROM jobmeter.spans", &[]).await? {
+        let (origin, boot): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        if !known.get(&origin).is_some_and(|known| known.contains(&boot)) {
+            origins.push(origin);
+            boots.push(boot);
         }
     }
-    client.execute("DELETE FROM jobmeter.origins WHERE name = ANY ($1)", &[&forgotten]).await?;
+    let text = "DELETE FROM jobmeter.spans AS s USING unnest($1::text[], $2::text[]) AS old (origin, boot) \
+                WHERE s.origin = old.origin AND s.boot = old.boot";
+    client.execute(text, &[&origins, &boots]).await?;
     Ok(())
 }
 

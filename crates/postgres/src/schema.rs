@@ -43,18 +43,22 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         tokio::time::sleep(LOCK_WAIT).await;
     }
     client.batch_execute(&format!("SET {} = 'on'", database::IS_SERVER)).await?;
+    // The statements would wait for any transaction that writes.
+    if is_ours(client).await? {
+        return Ok(());
+    }
+    let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
+    Ok(client.batch_execute(&all).await?)
+}
+
+/// Whether the database has the tables.
+pub(crate) async fn is_ours(client: &Client) -> Result<bool, DatabaseError> {
     let found = client.query_one(FOUND, &[]).await?;
     let (has_metrics, is_ours, is_utf8) = (found.try_get(0)?, found.try_get(1)?, found.try_get(2)?);
     match (has_metrics, is_ours, is_utf8) {
         (_, _, false) => Err(DatabaseError::Encoding),
         (true, false, _) => Err(DatabaseError::Foreign),
-        // The statements would wait for any transaction that writes.
-        (_, true, _) => Ok(()),
-        (false, false, _) => {
-            let all =
-                format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
-            Ok(client.batch_execute(&all).await?)
-        }
+        (_, is_ours, _) => Ok(is_ours),
     }
 }
 

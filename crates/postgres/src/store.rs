@@ -1,6 +1,7 @@
 //! The store as the server uses it.
 
 use crate::connection::{Connector, DatabaseError, connect};
+use crate::exchange::{Exchange, jobs_copy, promoted_metrics};
 use crate::other_rows;
 use crate::reading::view::View;
 use crate::records;
@@ -13,13 +14,15 @@ use crate::writing::writer::{GapRows, Writer};
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::{
-    Claim, Clock, DeferReason, Done, Incoming, OriginInfo, Outcome, Stats, Storage, StorageError,
+    Claim, Clock, DeferReason, Done, Incoming, JobsPart, OriginInfo, OtherPromotions, Outcome,
+    PromotedRow, SharedTables, Stats, Storage, StorageError,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -34,6 +37,7 @@ const QUICK_READERS_MAX: usize = 4;
 /// The store on one database, shared by reference between threads. Dropping it stores the queued batches.
 pub struct PostgresStore {
     shared: Arc<Shared>,
+    exchange: Exchange,
     threads: Vec<JoinHandle<()>>,
     /// Ends after the threads.
     _runtime: Runtime,
@@ -115,7 +119,12 @@ impl PostgresStore {
             };
             threads.push(thread.spawn(run).map_err(failed)?);
         }
-        Ok(Self { shared, threads, _runtime: runtime })
+        Ok(Self {
+            exchange: Exchange::new(Arc::clone(&shared)),
+            shared,
+            threads,
+            _runtime: runtime,
+        })
     }
 
     /// Does all due maintenance now.
@@ -188,8 +197,27 @@ impl Storage for PostgresStore {
         }
     }
 
+    fn shared_tables(&self) -> Option<&dyn SharedTables> {
+        Some(self)
+    }
+
     fn flush(&self) -> Result<(), StorageError> {
         self.shared.flushed.wait(|| self.shared.queue.wake()).map_err(StorageError::Unavailable)
+    }
+}
+
+impl SharedTables for PostgresStore {
+    fn copy_jobs(&self, part: &JobsPart) -> Result<bool, StorageError> {
+        self.exchange.run(async |transaction| jobs_copy::copy(transaction, part).await)
+    }
+
+    fn exchange_promotions(
+        &self,
+        own: &BTreeSet<PromotedRow>,
+        ended: &BTreeSet<PromotedRow>,
+    ) -> Result<OtherPromotions, StorageError> {
+        self.exchange
+            .run(async |transaction| promoted_metrics::exchange(transaction, own, ended).await)
     }
 }
 

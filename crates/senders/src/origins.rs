@@ -77,7 +77,8 @@ impl Origins {
         }
     }
 
-    pub(crate) fn get(&self, number: OriginNumber) -> Option<&OriginState> {
+    /// The sender with a number.
+    pub fn get(&self, number: OriginNumber) -> Option<&OriginState> {
         self.list.get(number as usize)?.as_ref()
     }
 

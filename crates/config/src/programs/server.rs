@@ -426,6 +426,7 @@ impl ServerConfig {
             errors.push(values.error("client_ca", what));
         }
         self.store.check(&self.retention, values, errors);
+        self.schedulers.check_store(&self.store, values, errors);
         self.check_access(values, errors);
         if self.access.loopback == Loopback::None
             && listen.token_file.is_none()

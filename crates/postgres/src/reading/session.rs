@@ -15,10 +15,10 @@ use tokio_postgres::{Portal, Row, SimpleQueryMessage};
 
 /// Rows that one request reads at most.
 const ROWS: i32 = 16 << 10;
-/// How long a session waits for a connection.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Interval of checks whether the reader of a running statement has left.
 const LEFT_EVERY: Duration = Duration::from_millis(250);
+/// How long a session waits for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 

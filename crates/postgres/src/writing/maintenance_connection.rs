@@ -21,11 +21,10 @@ pub(crate) struct MaintenanceConnection<'a> {
 
 impl<'a> MaintenanceConnection<'a> {
     pub(crate) fn open(shared: &'a Arc<Shared>) -> Result<Self, DatabaseError> {
-        let connection =
-            Self { shared, client: shared.runtime.block_on(connect(&*shared.connector))? };
+        let opened = Self { shared, client: shared.runtime.block_on(connect(&*shared.connector))? };
         // The role may have a limit that suits queries.
-        connection.execute("SET statement_timeout = 0")?;
-        Ok(connection)
+        opened.execute("SET statement_timeout = 0")?;
+        Ok(opened)
     }
 
     /// Executes statements without values.

@@ -2,7 +2,7 @@
 
 use crate::connection::{DatabaseError, connect};
 use crate::other_rows;
-use crate::records::{self, Records, SeriesRows};
+use crate::records::{self, Records, SeriesRows, SpanChanges};
 use crate::schema;
 use crate::series_book::{BookChange, SeriesBook};
 use crate::shared::Shared;
@@ -11,7 +11,7 @@ use crate::writing::partitions::create_ahead;
 use crate::writing::rejected_rows;
 use model::{Gap, Timestamp};
 use senders::{NewGap, OriginState, Request, Work};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{DeferReason, Outcome};
@@ -151,9 +151,13 @@ impl Writer {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
         self.runtime.block_on(within(store_rows(client, commit)))?;
+        let mut spans = SpanChanges::default();
         let (metrics, catalogue) = {
             let mut books = self.shared.books();
             commit.record(&mut books, &self.shared.settings.senders);
+            for (number, state) in &commit.origins {
+                spans.add(books.origins.get(*number), state);
+            }
             let version = books.registry.catalogue_version();
             let metrics =
                 (self.catalogue != Some(version)).then(|| books.registry.catalogue_json());
@@ -168,6 +172,7 @@ impl Writer {
         let series = SeriesRows::of(&draft, change.series.iter());
         let records = async {
             records::put_origins(client, commit.origins.values()).await?;
+            spans.put(client).await?;
             records::add_gaps(client, &commit.gaps, self.gap_rows.next).await?;
             series.put(client).await?;
             records::put_starts(client, &change).await?;
@@ -283,24 +288,28 @@ impl Writer {
     /// Deletes rows of evicted gaps and of forgotten origins.
     fn clean(&mut self, now: Timestamp) -> Result<(), DatabaseError> {
         let Some(client) = &self.client else { return Ok(()) };
-        let (gaps, names) = {
+        let (gaps, origins) = {
             let books = self.shared.books();
             let kept = books.gaps.all().count();
             let is_due = self.gap_rows.count > 2 * kept + GAP_ROWS_EXTRA;
             let gap = |gap: &Gap| NewGap { gap: gap.clone(), late: false };
             let gaps: Option<Vec<_>> = is_due.then(|| books.gaps.all().map(gap).collect());
-            let name = |origin: &OriginState| origin.name.to_string();
+            let known = |origin: &OriginState| {
+                let boots = origin.spans().map(|(boot, _)| boot.to_string()).collect();
+                (origin.name.to_string(), boots)
+            };
             let is_due = now.since(self.cleaned) >= CLEAN_US;
-            let names: Option<HashSet<_>> = is_due.then(|| books.origins.all().map(name).collect());
-            (gaps, names)
+            let origins: Option<HashMap<String, BTreeSet<String>>> =
+                is_due.then(|| books.origins.all().map(known).collect());
+            (gaps, origins)
         };
         if let Some(gaps) = gaps {
             let replaced = records::replace_gaps(client, &gaps, self.gap_rows.next);
             let next = self.runtime.block_on(within(replaced))?;
             self.gap_rows = GapRows { count: gaps.len(), next };
         }
-        if let Some(names) = names {
-            let removed = records::remove_origins(client, |name| names.contains(name));
+        if let Some(origins) = origins {
+            let removed = records::remove_origins(client, &origins);
             self.runtime.block_on(within(removed))?;
             self.cleaned = now;
         }

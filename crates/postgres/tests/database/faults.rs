@@ -1,6 +1,7 @@
 //! The store while its connections and its process end.
 
-use crate::server::{Direct, database, execute, query};
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
 use postgres::{DatabaseError, PostgresStore, Settings};
@@ -20,7 +21,7 @@ fn clock() -> Clock {
     Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
 }
 
-fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+pub(crate) fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }

@@ -1,7 +1,8 @@
 //! Partitions of the tables of samples, and retention by partition.
 
 use crate::faults::{append, stored};
-use crate::server::{Direct, database, execute, query};
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
 use conformance::{Clock, Outcome as Expected, S, Sender, T0, of_storage, spec};
 use model::Timestamp;
 use postgres::{PostgresStore, Settings};

@@ -1,6 +1,7 @@
 //! Records of senders and series: what is deleted of them, and what remains after a failure.
 
-use crate::server::{Direct, database, execute, query};
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
 use conformance::{Clock, Outcome, S, Sender, Spec, T0, of_storage, spec};
 use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use postgres::{PostgresStore, Settings};
@@ -153,4 +154,48 @@ fn live_series_are_counted_after_the_connection_was_lost() {
     assert_eq!((outcome, store.stats().series), (vec![Outcome::STORED], 3));
     assert_eq!(store.origins().iter().map(|origin| origin.samples).collect::<Vec<_>>(), [2, 2]);
     put(&store, &mut first, &[(spec("n1", "load_1m"), T0 + 2 * S, 1.0)]);
+}
+
+#[test]
+fn stored_batch_numbers_are_rows_that_change_with_their_samples() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let mut store = open(&database, &settings(), &clock);
+    let rows = || {
+        let text = "SELECT first_seq || '-' || last_seq FROM jobmeter.spans WHERE origin = 'n1' ORDER BY first_seq";
+        query(&database, text)
+    };
+    let mut sender = Sender::new("n1", 1);
+    let mut batch = |seq: u64| {
+        sender.seq = seq;
+        sender.batch(&[(spec("n1", "load_1m"), T0 + i64::try_from(seq % 100).unwrap() * S, 1.0)])
+    };
+    let top = u64::MAX - 1;
+    let steps: [(&[u64], &[&str]); 4] = [
+        (&[0, 1, 4], &["0-1", "4-4"]),
+        (&[6, top - 1], &["0-1", "4-4", "6-6", "18446744073709551613-18446744073709551613"]),
+        (&[3, 2], &["0-4", "6-6", "18446744073709551613-18446744073709551613"]),
+        (&[5, top], &["0-6", "18446744073709551613-18446744073709551614"]),
+    ];
+    let mut stored = Vec::new();
+    for (seqs, want) in steps {
+        for seq in seqs {
+            let sent = vec![(batch(*seq), Timestamp(T0 + 200 * S))];
+            stored.extend(sent.clone());
+            assert_eq!(of_storage::append(&store, sent), [Outcome::STORED]);
+        }
+        assert_eq!(rows(), want);
+        let infos = store.origins();
+        drop(store);
+        store = open(&database, &settings(), &clock);
+        assert_eq!(store.origins(), infos);
+        let again = of_storage::append(&store, stored.clone());
+        assert!(again.iter().all(|outcome| *outcome == Outcome::Duplicate), "{again:?}");
+    }
+    // The boot leaves the window.
+    put(&store, &mut Sender::new("n2", 2), &[(spec("n2", "load_1m"), T0, 1.0)]);
+    clock.set(T0 + 9 * DAY);
+    store.flush().unwrap();
+    assert!(rows().is_empty());
+    let late = of_storage::append(&store, vec![stored[0].clone()]);
+    assert!(matches!(&late[..], [Outcome::RejectedPermanently(_)]), "{late:?}");
 }

@@ -1,7 +1,8 @@
 //! Rows that the database rejects: they alone become gaps.
 
 use crate::faults::{append, stored};
-use crate::server::{Direct, database, execute, query};
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
 use conformance::{Clock, Outcome, S, Sender, Spec, T0, of_storage, spec};
 use model::{Batch, Cause, Timestamp};
 use postgres::{PostgresStore, Settings};

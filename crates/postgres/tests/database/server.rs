@@ -80,29 +80,22 @@ pub(crate) fn database() -> Config {
 
 /// Executes statements on a connection of its own.
 pub(crate) fn execute(config: &Config, statements: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (client, io) = config.connect(NoTls).await.unwrap();
-        let io = tokio::spawn(io);
-        client.batch_execute(statements).await.unwrap();
-        drop(client);
-        io.await.unwrap().unwrap();
-    });
+    rows(config, statements);
 }
 
-/// The first column of the rows of a statement.
-pub(crate) fn query(config: &Config, statement: &str) -> Vec<String> {
+/// The first column of a query's rows, as text without NULL.
+pub(crate) fn rows(config: &Config, statements: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (client, io) = config.connect(NoTls).await.unwrap();
         let io = tokio::spawn(io);
-        let rows = client.simple_query(statement).await.unwrap();
+        let messages = client.simple_query(statements).await.unwrap();
         drop(client);
         io.await.unwrap().unwrap();
-        let text = |row: &SimpleQueryMessage| match row {
-            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+        let text = |message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
         };
-        rows.iter().filter_map(text).collect()
+        messages.into_iter().filter_map(text).collect()
     })
 }

@@ -137,7 +137,10 @@ async fn rollup(args: &RollupArgs) -> anyhow::Result<()> {
     let client = args.address.connect(args.address.database()).await?;
     match database::rollup(&client, (from.0, to.0)).await? {
         true => writeln!(io::stdout(), "The rollups are computed again.")?,
-        false => writeln!(io::stdout(), "No server uses the database: the next one computes the rollups again.")?,
+        false => writeln!(
+            io::stdout(),
+            "No server uses the database: the next one computes the rollups again."
+        )?,
     }
     Ok(())
 }
