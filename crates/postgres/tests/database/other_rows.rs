@@ -295,7 +295,7 @@ fn old_rows_are_shown_before_they_are_looked_at() {
 #[test]
 fn partitions_and_triggers_for_each_row_record_rows_as_well() {
     for change in [
-        "SELECT",
+        "SELECT 1",
         "DROP TRIGGER jobmeter_record_rows ON metrics; CREATE TRIGGER jobmeter_record_row AFTER INSERT ON metrics \
          FOR EACH ROW WHEN (current_setting('jobmeter.is_server', true) IS DISTINCT FROM 'on') \
          EXECUTE FUNCTION jobmeter.record_row()",
