@@ -117,7 +117,10 @@ CREATE TABLE IF NOT EXISTS jobmeter.state (
     -- Time of a new partition.
     chunk_interval_hour integer NOT NULL DEFAULT 6 CHECK (chunk_interval_hour BETWEEN 1 AND 8784)
 );
--- The first databases have no such column.
+-- The first databases have no such columns.
+ALTER TABLE jobmeter.series ADD COLUMN IF NOT EXISTS has_others boolean NOT NULL DEFAULT false;
+ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS settling_us bigint, ADD COLUMN IF NOT EXISTS looked_us bigint,
+    ADD COLUMN IF NOT EXISTS removed_us bigint, ADD COLUMN IF NOT EXISTS rows_hidden bigint NOT NULL DEFAULT 0;
 ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS chunk_interval_hour integer NOT NULL DEFAULT 6
     CHECK (chunk_interval_hour BETWEEN 1 AND 8784);
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;

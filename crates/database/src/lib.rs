@@ -7,6 +7,7 @@
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
 //! - `rollup`: has the server compute rollups again.
 //! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
+//! - `recording`: a trigger that records the rows of other programs.
 
 mod attach;
 mod error;

@@ -79,7 +79,8 @@ impl View {
 
     /// A view for a query whose reader may leave.
     pub(crate) fn until(shared: &Arc<Shared>, has_left: Arc<AtomicBool>) -> Self {
-        Self::with(shared, &shared.readers, shared.settings.statement_time_max_ms, has_left)
+        let time_max_ms = shared.settings.statement_time_max_ms;
+        Self::with(shared, &shared.readers, time_max_ms, has_left)
     }
 
     /// A view for maintenance, which takes its time, and computes all windows from samples.

@@ -54,8 +54,6 @@ pub(crate) struct Commit {
     pub(crate) arrived: BTreeMap<Series, Vec<Arrived>>,
     pub(crate) samples: u64,
     pub(crate) samples_rejected: u64,
-    /// Time of series with rollups to compute again.
-    pub(crate) late: Vec<(Option<i64>, (i64, i64))>,
     /// The position of each batch among the accepted ones.
     accepted: HashMap<(OriginNumber, Boot, u64), usize>,
     /// The outcome of a repeated batch, and the position of the first one.
@@ -63,13 +61,15 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// Finds samples of settled time.
-    pub(crate) fn find_late(&mut self, draft: &SeriesBook, settling: i64) {
+    /// Time of series with samples of settled time: the rollups are to be computed again.
+    pub(crate) fn late(&self, draft: &SeriesBook, settling: i64) -> Vec<(Option<i64>, (i64, i64))> {
+        let mut late = Vec::new();
         for (series, arrived) in &self.arrived {
-            let late = arrived.iter().filter(|one| one.span.0 < settling);
             let id = draft.get(series).map(|stored| stored.id);
-            self.late.extend(late.map(|one| (id, one.span)));
+            let of_settled = arrived.iter().filter(|one| one.span.0 < settling);
+            late.extend(of_settled.map(|one| (id, one.span)));
         }
+        late
     }
 
     /// Decides about a batch.

@@ -1,22 +1,27 @@
-//! Rollups of settled time that are computed again, because samples arrived later (decision 0055).
+//! Computes the rollups of settled time, and again where samples arrived later (decision 0055).
 
 use crate::connection::DatabaseError;
+use crate::reading::view::View;
+use crate::rollup_rows::RollupRows;
 use crate::schema;
-use crate::writing::discovery;
-use crate::writing::maintenance::{GRAIN_US, write};
+use crate::writing::discovery::look_at;
 use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partitions::floor;
-use model::DeviceId;
+use model::{DeviceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use storage::{Selector, StorageError};
-use tokio_postgres::Client;
+use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
 
+/// Ranges begin and end at multiples of the longest window.
+pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
+/// Rollups that one statement writes.
+const ROLLUPS_MAX: usize = 10_000;
 /// Marks that are read at a time.
 const MARKS: &str = "SELECT late.id, late.first_us, late.last_us, device_id, metric_id FROM jobmeter.late \
                      LEFT JOIN jobmeter.series ON series.id = series_id ORDER BY late.id LIMIT 10000";
 const REMOVE_MARKS: &str = "DELETE FROM jobmeter.late WHERE id = ANY ($1)";
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE at_us BETWEEN $1 AND $2";
+
 /// Series with late samples in one range; without names: all series.
 #[derive(Debug, Default)]
 struct Late {
@@ -28,21 +33,20 @@ struct Late {
 
 /// Computes the marked rollups of settled time again.
 pub(crate) fn recompute(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
-    let MaintenanceConnection { shared, client } = connection;
+    let shared = connection.shared;
     loop {
-        let ranges = shared.runtime.block_on(marked(client))?;
+        let ranges = marked(connection)?;
         if ranges.is_empty() {
             return Ok(());
         }
-        let removed = shared.runtime.block_on(schema::state(client))?.removed_us;
+        let removed = shared.runtime.block_on(schema::state(&connection.client))?.removed_us;
         let settled = shared.settled().map_or(i64::MIN, |settled| settled.0);
         for ((first, last), late) in ranges {
             if shared.closing.is_closed() {
                 return Ok(());
             }
             if late.is_all {
-                let found = discovery::look_at(shared, client, (first, last));
-                shared.runtime.block_on(found)?;
+                look_at(connection, (first, last))?;
                 let flushed = shared.flushed.wait(|| shared.queue.wake());
                 flushed.map_err(StorageError::Unavailable)?;
             }
@@ -76,9 +80,11 @@ fn recompute_range(
 }
 
 /// The marked ranges, each of whole windows.
-async fn marked(client: &Client) -> Result<BTreeMap<(i64, i64), Late>, DatabaseError> {
+fn marked(
+    connection: &MaintenanceConnection<'_>,
+) -> Result<BTreeMap<(i64, i64), Late>, DatabaseError> {
     let mut ranges: BTreeMap<(i64, i64), Late> = BTreeMap::new();
-    for row in client.query(MARKS, &[]).await? {
+    for row in connection.query(MARKS, &[])? {
         let (first, last): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
         let end = floor(last, GRAIN_US).saturating_add(GRAIN_US - 1);
         let late = ranges.entry((floor(first, GRAIN_US), end)).or_default();
@@ -93,4 +99,28 @@ async fn marked(client: &Client) -> Result<BTreeMap<(i64, i64), Late>, DatabaseE
         }
     }
     Ok(ranges)
+}
+
+/// Computes the rollups of a selection between two instants from samples, and writes them.
+pub(super) fn write(
+    connection: &MaintenanceConnection<'_>,
+    selector: &Selector,
+    (first, last): (i64, i64),
+) -> Result<(), StorageError> {
+    let MaintenanceConnection { shared, client } = connection;
+    let (first, last) = (Timestamp(first), Timestamp(last));
+    for window_us in WINDOWS_US {
+        let mut rows = RollupRows::default();
+        for found in View::recomputing(shared).windows(selector, first, last, window_us) {
+            let found = found?;
+            let id = shared.series().get(&found.series.series).map(|stored| stored.id);
+            let Some(id) = id else { continue };
+            found.windows.iter().for_each(|(start, rollup)| rows.push(id, *start, rollup));
+            if rows.count() >= ROLLUPS_MAX {
+                shared.runtime.block_on(std::mem::take(&mut rows).put(client, window_us))?;
+            }
+        }
+        shared.runtime.block_on(rows.put(client, window_us))?;
+    }
+    Ok(())
 }

@@ -2,24 +2,19 @@
 
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
-use crate::reading::view::View;
-use crate::rollup_rows::RollupRows;
 use crate::shared::{Settings, Shared};
 use crate::writing::archive::move_old;
+use crate::writing::discovery::look;
+use crate::writing::late_rollups::{GRAIN_US, recompute, write};
 use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partition_drain::drain;
 use crate::writing::partitions::{TABLES, create_ahead, floor};
 use crate::writing::retention::{OLDEST, remove, remove_series};
-use crate::writing::{discovery, late_rollups};
 use model::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
+use storage::{Selector, StorageError, WINDOWS_US};
 
-/// Ranges begin and end at multiples of the longest window.
-pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
-/// Rollups that one statement writes.
-const ROLLUPS_MAX: usize = 10_000;
 const SET_REMOVED: &str = "UPDATE jobmeter.state SET removed_us = greatest(removed_us, $1)";
 /// Returns the number of the transaction.
 const PUBLISH: &str = "UPDATE jobmeter.state SET settling_us = greatest(settling_us, $1) \
@@ -38,19 +33,20 @@ pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
         let _committing = shared.committing.lock();
         shared.runtime.block_on(create_ahead(&connection.client, shared.now()))
     };
-    let settled = settle_and_remove(&connection);
+    let settled = register_and_settle(&connection);
+    let settled = settled.and(remove_old(&connection));
     let drained = TABLES.iter().map(|table| drain(&connection, table));
     let drained = drained.fold(Ok(()), Result::and);
     created.map_err(StorageError::from).and(settled).and(drained.map_err(StorageError::from))
 }
 
-fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
-    if !discovery::look(connection.shared, &connection.client)? {
-        return Ok(());
+/// Registers the series of rows that nothing recorded, settles what is due, and computes late rollups again.
+fn register_and_settle(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    if look(connection)? {
+        settle_due(connection)?;
+        recompute(connection)?;
     }
-    settle_due(connection)?;
-    late_rollups::recompute(connection)?;
-    remove_old(connection)
+    Ok(())
 }
 
 /// Settles what is due, range by range.
@@ -62,9 +58,10 @@ fn settle_due(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError
     if next_range(connection, late)?.is_none() || !publish(connection, late)? {
         return Ok(());
     }
-    while let Some((from, to)) =
-        next_range(connection, late)?.filter(|_| !shared.closing.is_closed())
-    {
+    while let Some((from, to)) = next_range(connection, late)? {
+        if shared.closing.is_closed() {
+            break;
+        }
         let settled = settle(connection, from, to);
         if settled.is_err() && rejects_late {
             shared.books().settled = shared.settled().unwrap_or(Timestamp(i64::MIN));
@@ -160,33 +157,9 @@ fn settle(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<
     }
     connection.transaction(|| {
         write(connection, &Selector::default(), (from, to - 1))?;
-        connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to])?;
+        connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to]).map(drop)?;
         Ok::<_, StorageError>(())
     })?;
     shared.set_settled(Timestamp(to));
-    Ok(())
-}
-
-/// Computes the rollups of a selection between two instants from samples, and writes them.
-pub(super) fn write(
-    connection: &MaintenanceConnection<'_>,
-    selector: &Selector,
-    (first, last): (i64, i64),
-) -> Result<(), StorageError> {
-    let MaintenanceConnection { shared, client } = connection;
-    let (first, last) = (Timestamp(first), Timestamp(last));
-    for window_us in WINDOWS_US {
-        let mut rows = RollupRows::default();
-        for found in View::recomputing(shared).windows(selector, first, last, window_us) {
-            let found = found?;
-            let id = shared.series().get(&found.series.series).map(|stored| stored.id);
-            let Some(id) = id else { continue };
-            found.windows.iter().for_each(|(start, rollup)| rows.push(id, *start, rollup));
-            if rows.count() >= ROLLUPS_MAX {
-                shared.runtime.block_on(std::mem::take(&mut rows).put(client, window_us))?;
-            }
-        }
-        shared.runtime.block_on(rows.put(client, window_us))?;
-    }
     Ok(())
 }

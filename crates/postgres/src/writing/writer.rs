@@ -168,7 +168,7 @@ impl Writer {
         for (series, arrived) in &commit.arrived {
             arrived.iter().for_each(|one| draft.add(series, one, &mut change));
         }
-        commit.find_late(&draft, *self.shared.settling.lock());
+        let late = commit.late(&draft, *self.shared.settling.lock());
         let series = SeriesRows::of(&draft, change.series.iter());
         let records = async {
             records::put_origins(client, commit.origins.values()).await?;
@@ -176,7 +176,7 @@ impl Writer {
             records::add_gaps(client, &commit.gaps, self.gap_rows.next).await?;
             series.put(client).await?;
             records::put_starts(client, &change).await?;
-            other_rows::mark_late(client, &commit.late).await?;
+            other_rows::mark_late(client, &late).await?;
             if let Some(metrics) = &metrics {
                 records::put_catalogue(client, metrics).await?;
             }
