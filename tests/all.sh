@@ -60,11 +60,25 @@ beside_end() {
     done
 }
 
+# The version of PostgreSQL that this machine has, or that its package `postgresql` installs.
+postgresql_version() {
+    local installed=(/usr/lib/postgresql/*/bin/initdb)
+    if [ -x "${installed[-1]}" ]; then
+        basename "$(dirname "$(dirname "${installed[-1]}")")"
+    else
+        local found
+        found=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depends: postgresql-\([0-9]\+\)$/\1/p')
+        # Without lists of packages: that of Debian 12.
+        echo "${found:-15}"
+    fi
+}
+
 # Maps each missing command to its Debian package and installs these packages.
 packages() {
     local missing=()
     command -v chromium >/dev/null || missing+=(chromium)
     command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v git >/dev/null || missing+=(git)
     command -v tmux >/dev/null || missing+=(tmux)
@@ -95,6 +109,7 @@ packages() {
     [ -f /usr/lib/oar/oarapi.pl ] || missing+=(oar-restful-api apache2)
     command -v psql >/dev/null || missing+=(postgresql-client)
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+    ls /usr/lib/postgresql/*/lib/plpython3.so >/dev/null 2>&1 || missing+=("postgresql-plpython3-$(postgresql_version)")
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
@@ -114,6 +129,14 @@ python() {
         "${install[@]}" -r tests/requirements.txt &&
         "${install[@]}" --no-deps "$alone" &&
         cp tests/requirements.txt "$stamp"
+}
+# Installs the packages of npm below target/. They are types and a compiler; nothing of them runs at installation.
+node_packages() {
+    local from=tests/server/pg/npm to=target/npm
+    cmp -s "$from/package-lock.json" "$to/installed" && { echo "every package is there"; return; }
+    mkdir -p "$to" && cp "$from"/package*.json "$to/" &&
+        (cd "$to" && npm ci --ignore-scripts --no-audit --no-fund) &&
+        cp "$from/package-lock.json" "$to/installed"
 }
 fetch() { cargo fetch --locked; }
 # cargo fmt does not reach modules that only a macro names.
@@ -155,6 +178,7 @@ if [ "$mode" = check ]; then
     part references cargo test --locked -p jobmeter --test docs
 else
     part python python
+    part node_packages node_packages
     part build build
     beside lints rustdoc doctests
     part crates crates

@@ -1,7 +1,7 @@
 //! TLS to the database of the store, and what `jobmeter check` finds out about it.
 
+use crate::common::database::{Database, psql};
 use crate::common::programs::{Server, output, program};
-use crate::numbers::postgres_outages::{Database, psql};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

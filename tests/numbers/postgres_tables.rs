@@ -1,8 +1,8 @@
 //! What the server keeps in PostgreSQL besides samples: the copy of its jobs, and promotions that an original kwollector
 //! follows.
 
+use crate::common::database::{Database, psql};
 use crate::common::programs::{Running, Server, get, output, root, until};
-use crate::numbers::postgres_outages::{Database, psql};
 use crate::repository::layers::repository;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -139,6 +139,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         // These commands describe the programs, and read no settings.
         Commands::Completions(args) => manual::completions(args, cli::command()),
         Commands::Man(args) => manual::man(args, cli::command()),
+        Commands::Dashboards(args) => operate::dashboards::dashboards(args),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
         Commands::Poll(args) => match operate::poll::poll(args, &poller_flags(matches))? {},
@@ -243,11 +244,13 @@ fn execute(
         }
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
+        Commands::Db(args) => operate::db::db(args),
         Commands::Check(args) => return operate::check::check(args),
         Commands::Verify(args) => return operate::verify::verify(args),
         // `dispatch` executes them.
         Commands::Completions(_)
         | Commands::Man(_)
+        | Commands::Dashboards(_)
         | Commands::Run(_)
         | Commands::Poll(_)
         | Commands::Feed(_)

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The lengths of stored rollup windows, in microseconds.
 pub const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
@@ -97,6 +98,12 @@ pub trait Storage: Debug + Send + Sync {
 
     /// A consistent view: every query of it sees the same samples, each exactly once.
     fn snapshot(&self) -> Arc<dyn Snapshot>;
+
+    /// The same for a reader who may leave: then its calls end with an error, as soon as the store can.
+    fn snapshot_until(&self, has_left: Arc<AtomicBool>) -> Arc<dyn Snapshot> {
+        drop(has_left);
+        self.snapshot()
+    }
 
     /// The meaning of every metric, ordered by name.
     fn catalogue(&self) -> Vec<Arc<Metric>>;

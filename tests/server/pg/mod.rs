@@ -1,5 +1,6 @@
-//! Clients of PostgreSQL's protocol against the server: psql, and clients of Python.
+//! Clients of PostgreSQL's protocol against the server: psql, clients of Python, and dashboards for Grafana.
 
+mod grafana;
 mod psql;
 mod python_clients;
 
@@ -10,10 +11,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Tokens of the server: a reader of everything, one without a user, a program that inserts, and two users.
+/// Tokens of the server: a reader of everything, one without a user, a program that inserts, one that
+/// reports jobs, and two users.
 pub(crate) const READER: &str = "reader-of-everything";
 pub(crate) const GUEST: &str = "guest-without-a-user";
 pub(crate) const PUSHER: &str = "program-that-inserts";
+pub(crate) const SCHEDULER: &str = "program-that-reports-jobs";
 pub(crate) const ALICE: &str = "token-of-user-54001";
 pub(crate) const BOB: &str = "token-of-user-54002";
 
@@ -27,7 +30,7 @@ impl PgServer {
     pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
         let tokens = dir.join("tokens");
         let lines = format!(
-            "staff {READER}\nuser {GUEST}\npush:kw {PUSHER}\nuser:54001 {ALICE}\nuser:54002 {BOB}\n"
+            "staff {READER}\nuser {GUEST}\npush:kw {PUSHER}\njobs:site {SCHEDULER}\nuser:54001 {ALICE}\nuser:54002 {BOB}\n"
         );
         std::fs::write(&tokens, lines).unwrap();
         std::fs::set_permissions(&tokens, Permissions::from_mode(0o600)).unwrap();

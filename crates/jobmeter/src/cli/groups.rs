@@ -13,7 +13,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Measure", &["up", "run", "job"]),
     ("Look", &["jobs", "nodes", "devices", "get", "sql", "top"]),
     ("Change", &["set", "flush", "promote", "token", "account"]),
-    ("Operate", &["server", "check", "backup", "verify", "audit", "completions", "man"]),
+    (
+        "Operate",
+        &["server", "check", "db", "backup", "verify", "audit", "dashboards", "completions", "man"],
+    ),
     ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];

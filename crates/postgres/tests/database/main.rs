@@ -5,4 +5,9 @@
 mod conforming;
 mod exchange;
 mod faults;
+mod other_rows;
+mod partitions;
+mod records;
+mod rejected_rows;
+mod rows;
 mod server;

@@ -375,6 +375,12 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("queue_bytes", "Size of these batches.", stats.queue_bytes),
         ("gaps", "Stored gaps.", stats.gaps),
         (
+            "rows_hidden",
+            "Rows of other programs in the database that no answer can show: their names, labels or times are \
+             beyond the limits.",
+            stats.rows_hidden,
+        ),
+        (
             "claimed_devices",
             "Devices that several nodes claim.",
             u64::try_from(claims).unwrap_or(0),
