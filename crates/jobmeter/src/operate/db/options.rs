@@ -4,7 +4,7 @@ use crate::operate::db::checked_name;
 use anyhow::{Context as _, bail};
 use config::Token;
 use database::{Reader, SetupOptions};
-use schedulers::DatabaseAddress;
+use schedulers::{DatabaseAddress, ParametersError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +69,9 @@ impl Address {
             quoted(&self.db_admin),
             quoted(database)
         );
-        let address = DatabaseAddress::new(&text, None, Some(&password), CONNECT_TIME_MAX)?;
+        // The parameters above do not require TLS.
+        let no_tls = || Err(ParametersError::Malformed("TLS".to_owned()));
+        let address = DatabaseAddress::new(&text, no_tls, Some(&password), CONNECT_TIME_MAX)?;
         let failed = || format!("connecting as {} to {address}", self.db_admin);
         let client = address.connect().await.with_context(failed)?;
         let limits = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
