@@ -1,11 +1,13 @@
 //! A database that Kwollect's setup program made is adopted, answers as before, and is given back.
 
 use crate::common::database::{Database, query};
-use crate::common::programs::{output, program};
+use crate::common::programs::{Running, Server, get, output, program, until};
 use crate::repository::layers::repository;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// Rows of all kinds that Kwollect accepts. The times are whole minutes before now, so rows of one setup are comparable.
 const ROWS: &str = r#"
@@ -89,6 +91,11 @@ impl Site {
     fn db(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(program("jobmeter"));
         output(command.arg("db").args(arguments).arg("--db_host").arg(&self.folder))
+    }
+
+    /// The command as the owner's role.
+    fn db_as_owner(&self, arguments: &[&str]) -> (i32, String, String) {
+        self.db(&[arguments, &["--db_admin", "kwuser"]].concat())
     }
 
     /// The schema, as `pg_dump` writes it.
@@ -185,13 +192,16 @@ fn adopts(shape: &str, jobs: &str) {
     same(&site.answers(), &answers);
     let rows = site.sql("SELECT count(*) FROM metrics");
     // The command may be repeated.
-    let (once, (code, out, errors)) = (site.dump("kwdb"), site.db(&["setup"]));
+    let (code, _, errors) = site.db(&["setup"]);
+    assert_eq!(code, 2, "a superuser would execute what the owner can change");
+    assert!(errors.contains("repeat the command as its owner"), "{errors}");
+    let (once, (code, out, errors)) = (site.dump("kwdb"), site.db_as_owner(&["setup"]));
     assert_eq!((code, errors.as_str()), (0, ""), "{out}");
     assert!(out.contains("is up to date"), "{out}");
     assert_eq!(site.dump("kwdb"), once);
     // Rows of today, and of another time than any partition has.
     site.sql("INSERT INTO metrics VALUES (now(), 'node-9', 'x', 1, '{}'), (now() + interval '40 days', 'node-9', 'x', 2, '{}')");
-    let (code, out, errors) = site.db(&["release"]);
+    let (code, out, errors) = site.db_as_owner(&["release"]);
     assert_eq!((code, errors.as_str()), (0, ""), "{out}");
     assert_eq!(site.dump("kwdb"), before);
     same(&site.answers(), &answers);
@@ -261,10 +271,10 @@ fn what_is_in_the_way_is_named_and_left() {
     );
     let mut command = Command::new(program("jobmeter"));
     let (code, _, errors) = output(
-        command.args(["db", "setup", "--db_admin", "kwuser", "--db_host"]).arg(&site.folder),
+        command.args(["db", "setup", "--db_admin", "kwuser_ro", "--db_host"]).arg(&site.folder),
     );
     assert_eq!(code, 2);
-    assert!(errors.contains("kwuser is no superuser"), "{errors}");
+    assert!(errors.contains("kwuser_ro is no superuser"), "{errors}");
 }
 
 #[test]
@@ -276,11 +286,11 @@ fn a_lock_of_another_session_is_awaited_without_a_line_behind_it() {
         .arg("BEGIN; SELECT count(*) FROM metrics; SELECT pg_sleep(4); COMMIT")
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     let setup = std::thread::scope(|scope| {
         let setup = scope.spawn(|| site.db(&["setup"]));
         // Another reader waits only for what a transaction of the setup takes, not for the holder.
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(700));
         let limit = "SET statement_timeout = '1500ms'; SELECT count(*) > 0 FROM metrics";
         assert_eq!(query(&site.folder, "kwdb", "kwuser_ro", limit).unwrap().trim(), "t");
         setup.join().unwrap()
@@ -288,4 +298,82 @@ fn a_lock_of_another_session_is_awaited_without_a_line_behind_it() {
     assert!(holder.wait().unwrap().success());
     assert_eq!(setup.0, 0, "{}", setup.2);
     assert!(!setup.1.contains("Waits for locks: 0"), "{}", setup.1);
+}
+
+/// Kwollect's kwollector, which polls an exporter each second.
+fn kwollector(site: &Site) -> (Running, Running) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut exporter = Command::new("prometheus-node-exporter");
+    exporter.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    exporter.args([
+        "--collector.disable-defaults",
+        "--collector.loadavg",
+        "--web.disable-exporter-metrics",
+    ]);
+    let exporter = Running::start(&mut exporter);
+    let descriptions = site.folder.join("metrics.d");
+    std::fs::create_dir(&descriptions).unwrap();
+    let entry = format!(
+        "{{name: prom_all, device_id: kw-1, url: 'prometheus://127.0.0.1:{port}/', update_every: 1000}}\n"
+    );
+    std::fs::write(descriptions.join("kw-1.conf"), entry).unwrap();
+    let mut kwollector = Command::new(repository().join("target/python/bin/python"));
+    kwollector.args(["-c", "from kwollect.kwollector import main; main()", "--metrics_dir"]);
+    kwollector.arg(format!("{}/", descriptions.display())).arg("--db_host").arg(&site.folder);
+    (exporter, Running::start(&mut kwollector))
+}
+
+#[test]
+fn a_server_and_kwollector_fill_one_database_and_both_interfaces_show_the_same() {
+    let site = Site::new("hypertable", "");
+    let (code, out, errors) = site.db(&["setup"]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{out}");
+    let parameters = format!("host={} user=kwuser dbname=kwdb", site.folder.display());
+    let data = site.folder.parent().unwrap().join("data");
+    let arguments = ["--store", "postgres", "--postgres-database", &parameters];
+    let mut server = Server::start(&data, &arguments);
+    let mut agent = Running::agent(&server.url, "n1", &site.folder.parent().unwrap().join("spool"));
+    let (mut exporter, mut kwollector) = kwollector(&site);
+    let rows = |nodes: &str, more: &str| {
+        let (status, text) = get(&server.url, &format!("/rpc/get_metrics?nodes={nodes}{more}"));
+        let rows: Vec<serde_json::Value> =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        assert_eq!(status, 200, "{text}");
+        rows
+    };
+    let limit = Duration::from_secs(60);
+    until("rows of both", limit, || {
+        let enough = |nodes: &str, metrics: &str| rows(nodes, metrics).len() > 5;
+        (enough("kw-1", "&metrics=prom_node_load1") && enough("n1", "&metrics=load_1m"))
+            .then_some(())
+    });
+    kwollector.kill();
+    exporter.kill();
+    assert_eq!(agent.end(), 0);
+    // Nothing writes any more: the server and the function in the database have the same rows.
+    let range = "&start_time=2020-01-01&end_time=now";
+    for nodes in ["kw-1", "n1", "kw-1,n1"] {
+        let text = |row: &serde_json::Value| row.to_string();
+        let mut by_server: Vec<String> = rows(nodes, range).iter().map(text).collect();
+        let call = format!(
+            "SELECT row_to_json(r) FROM api.get_metrics(nodes => '{nodes}', start_time => '2020-01-01', end_time => 'now') AS r"
+        );
+        let by_database = query(&site.folder, "kwdb", "kwuser_ro", &call).unwrap();
+        let mut by_database: Vec<String> =
+            by_database.lines().map(|line| text(&serde_json::from_str(line).unwrap())).collect();
+        by_server.sort();
+        by_database.sort();
+        same(&by_server, &by_database);
+        assert_eq!(by_server.len(), by_database.len(), "{nodes}");
+        assert!(by_server.len() > 5, "{nodes}");
+    }
+    let (code, _, errors) = site.db_as_owner(&["release"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("a server of jobmeter uses this database"), "{errors}");
+    server.running.kill();
+    until("the end of the server's session", limit, || {
+        (site.db_as_owner(&["release"]).0 == 0).then_some(())
+    });
+    let count = "SELECT count(*) > 5 FROM api.get_metrics(nodes => 'kw-1', start_time => '2020-01-01', end_time => 'now')";
+    assert_eq!(query(&site.folder, "kwdb", "kwuser_ro", count).unwrap().trim(), "t");
 }

@@ -19,6 +19,7 @@ CREATE SCHEMA IF NOT EXISTS timescaledb_information;
 GRANT USAGE ON SCHEMA timescaledb_information TO PUBLIC;
 CREATE OR REPLACE VIEW timescaledb_information.hypertables AS
   SELECT 'public'::name AS hypertable_schema, 'metrics'::name AS hypertable_name WHERE %s;
+GRANT SELECT ON timescaledb_information.hypertables TO PUBLIC;
 CREATE OR REPLACE FUNCTION create_hypertable(relation regclass, column_name name, chunk_time_interval interval,
     if_not_exists boolean) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
   ALTER TABLE metrics ALTER COLUMN timestamp SET NOT NULL;

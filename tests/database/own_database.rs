@@ -40,8 +40,17 @@ impl Site {
         output(command.arg("db").args(arguments).arg("--db_host").arg(&self.folder))
     }
 
+    /// Sets it up; the first time as a superuser, then as the owner.
     fn set_up(&self, arguments: &[&str]) -> String {
-        let (code, out, errors) = self.db(&[&["setup"], arguments].concat());
+        let exists = query(
+            &self.folder,
+            "postgres",
+            "postgres",
+            "SELECT count(*) FROM pg_database WHERE datname = 'kwdb'",
+        )
+        .unwrap();
+        let role = if exists.trim() == "0" { "postgres" } else { "kwuser" };
+        let (code, out, errors) = self.db(&[&["setup", "--db_admin", role], arguments].concat());
         assert_eq!((code, errors.as_str()), (0, ""), "{out}");
         out
     }
@@ -199,11 +208,12 @@ fn functions_answer_as_the_server_and_reject_what_is_wrong() {
         r#"{"largest":4,"broken":null,"none":null,"more":null}"#
     );
     std::fs::write(&file, "SELECT 1 AS one\nDELETE FROM metrics\n").unwrap();
-    let (code, _, errors) = site.db(&["setup", "--jobmetrics_requests_path", &path]);
+    let (code, _, errors) =
+        site.db(&["setup", "--db_admin", "kwuser", "--jobmetrics_requests_path", &path]);
     assert_eq!(code, 2);
     assert!(errors.contains("line 2: syntax error"), "{errors}");
     // A released database keeps the samples of nodes.
-    let (code, _, errors) = site.db(&["release"]);
+    let (code, _, errors) = site.db(&["release", "--db_admin", "kwuser"]);
     assert_eq!((code, errors.as_str()), (0, ""));
     assert_eq!(site.sql("SELECT count(*) FROM metrics"), "1200");
     assert_eq!(

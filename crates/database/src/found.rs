@@ -216,7 +216,8 @@ impl Found {
             .is_some_and(|one| !one.reads_nothing && !self.is_made(&format!("public.{name}")))
     }
 
-    pub(crate) fn has_own_nodetime(&self) -> bool {
+    /// Whether the site itself has a view or table that says which node a job had.
+    pub fn has_own_nodetime(&self) -> bool {
         self.is_of_site("nodetime_by_job") || self.is_of_site("nodetime_per_job")
     }
 }

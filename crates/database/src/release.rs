@@ -4,6 +4,7 @@ use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
 use crate::found::{Found, Shape};
 use crate::run::Step;
+use crate::setup::superuser_is_meant;
 use crate::sql::name;
 use tokio_postgres::Client;
 
@@ -26,11 +27,16 @@ const FORGET_PROMOTIONS: &str = "DELETE FROM public.promoted_metrics AS p USING 
 ///
 /// # Errors
 /// jobmeter did not set up the database; something of the site depends on the schema jobmeter.
-pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupError> {
+pub async fn release(
+    client: &Client,
+    keep: bool,
+    as_superuser: bool,
+) -> Result<Vec<Step>, SetupError> {
     let found = Found::read(client).await?;
     if found.version.is_none_or(|version| version < 1) {
         return Err(SetupError::NotSetUp);
     }
+    superuser_is_meant(client, as_superuser).await?;
     let locked: bool =
         client.query_one("SELECT pg_try_advisory_lock($1)", &[&crate::LOCK]).await?.try_get(0)?;
     if !locked {
@@ -44,11 +50,9 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
         let others = found.dependents.iter().filter(|one| !is_ours(one));
         in_the_way.extend(others.map(|one| format!("{one} depends on `metrics`, which becomes a table again; drop it, and make it again afterwards")));
     }
-    for row in client.query(DEPENDENTS, &[]).await? {
+    let dependents = if keep { Vec::new() } else { client.query(DEPENDENTS, &[]).await? };
+    for row in dependents {
         let dependent: String = row.try_get(0)?;
-        if keep {
-            break;
-        }
         in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
     }
     if !in_the_way.is_empty() {

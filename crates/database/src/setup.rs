@@ -51,6 +51,8 @@ pub struct SetupOptions {
     pub reader: Reader,
     /// Withdraws the trust in plpython3u.
     pub distrust_plpython: bool,
+    /// A superuser may execute what the owner's role could have changed.
+    pub as_superuser: bool,
 }
 
 impl SetupOptions {
@@ -59,7 +61,7 @@ impl SetupOptions {
     }
 }
 
-/// The steps that make roles and the database; they are executed in another database. `is_shown` leaves the passwords out.
+/// The steps that make roles and the database; they are executed in another database. The owner of a database that exists needs none. `is_shown` leaves the passwords out.
 ///
 /// # Errors
 /// The connection's role lacks rights; a role is missing and no password is given.
@@ -76,6 +78,11 @@ pub async fn prepare_server(
     let row = client.query_one(text, &[&options.database, user, &reader]).await?;
     let (is_super, admin): (bool, String) = (row.try_get(0)?, row.try_get(1)?);
     if !is_super {
+        let is_there =
+            [2, 3, 4].iter().all(|column| row.try_get::<_, bool>(*column).unwrap_or(false));
+        if admin == *user && is_there && !options.distrust_plpython {
+            return Ok(Vec::new());
+        }
         let text = format!("the role {admin} is no superuser; name one with --db_admin");
         return Err(SetupError::Rights(text));
     }
@@ -148,6 +155,9 @@ pub async fn setup(
         None => Found::default(),
     };
     check(&found, options)?;
+    if let Some(client) = client.filter(|_| found.version.is_some()) {
+        superuser_is_meant(client, options.as_superuser).await?;
+    }
     let mut steps = Vec::new();
     let mut all = rights(client, &found, options).await?;
     all.push(format!("SET LOCAL ROLE {}", name(&options.user)));
@@ -197,6 +207,17 @@ pub async fn setup(
     }
     steps.push(Step::Together(all));
     Ok((found, steps))
+}
+
+/// Rejects a superuser in a database that exists: triggers, defaults and views of the owner's role would run with its rights.
+pub(crate) async fn superuser_is_meant(client: &Client, is_meant: bool) -> Result<(), SetupError> {
+    let text = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user";
+    if !is_meant && client.query_one(text, &[]).await?.try_get(0)? {
+        let text = "this database is set up: repeat the command as its owner, --db_admin ROLE with its password. A superuser would \
+                    execute what the owner's role can change; --as-superuser does it, if you trust all who can be that role";
+        return Err(SetupError::Rights(text.to_owned()));
+    }
+    Ok(())
 }
 
 /// What makes a database unusable.

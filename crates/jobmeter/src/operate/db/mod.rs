@@ -45,6 +45,9 @@ struct ReleaseArgs {
     /// Leave the schema jobmeter
     #[arg(long)]
     keep: bool,
+    /// Also as a superuser, who then executes what the owner's role could have changed
+    #[arg(long)]
+    as_superuser: bool,
     /// Print the statements, and execute none
     #[arg(long)]
     dry_run: bool,
@@ -115,7 +118,7 @@ async fn status(args: &StatusArgs) -> anyhow::Result<()> {
 
 async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     let client = args.address.connect(args.address.database()).await?;
-    let steps = database::release(&client, args.keep).await?;
+    let steps = database::release(&client, args.keep, args.as_superuser).await?;
     if args.dry_run {
         return print_steps(&format!("in the database {}", args.address.database()), &steps);
     }

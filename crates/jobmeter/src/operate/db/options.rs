@@ -97,6 +97,9 @@ pub(crate) struct SetupArgs {
     /// Withdraw the trust in plpython3u, by which each owner of a function runs programs as the database server
     #[arg(long)]
     distrust_plpython: bool,
+    /// Also as a superuser in a database that is set up, who then executes what the owner's role could have changed
+    #[arg(long)]
+    as_superuser: bool,
     /// The role that owns everything, and of the server; the reading role is ROLE_ro
     #[arg(long = "kwollect_user", value_name = "ROLE", default_value = "kwuser")]
     kwollect_user: String,
@@ -224,6 +227,7 @@ impl SetupArgs {
             job_requests,
             reader: if self.ro_sees == "jobs" { Reader::Jobs } else { Reader::Nodes },
             distrust_plpython: self.distrust_plpython,
+            as_superuser: self.as_superuser,
         })
     }
 }

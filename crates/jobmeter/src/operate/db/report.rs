@@ -50,8 +50,12 @@ pub(crate) async fn setup(
     writeln!(out, "store = \"postgres\"")?;
     writeln!(out, "postgres.database = \"host={host} port={port} user={user} dbname={database}\"")?;
     writeln!(out, "postgres.password_file = \"/etc/jobmeter/{user}_password\"")?;
-    if let Some(oar) = args.oar.settings() {
-        write!(out, "{oar}")?;
+    match args.oar.settings() {
+        Some(oar) => write!(out, "{oar}")?,
+        None if before.has_own_nodetime() => {
+            writeln!(out, "schedulers.nodetime.view = \"nodetime_by_job\"")?;
+        }
+        None => {}
     }
     writeln!(out, "-----------------")?;
     if let Some(password) = args.owner_password()? {
