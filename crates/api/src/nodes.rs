@@ -255,7 +255,7 @@ pub enum SchedulerState {
 pub struct Scheduler {
     /// The cluster of its jobs.
     pub cluster: String,
-    /// `oar` or `slurm`.
+    /// `oar`, `slurm` or `nodetime`.
     pub kind: String,
     /// The interface that the server polls: `database`, `rest` or `commands`.
     pub interface: String,

@@ -183,6 +183,8 @@ CREATE TABLE IF NOT EXISTS jobmeter.jobs_copy (
     step bigint NOT NULL
 );
 CREATE TABLE IF NOT EXISTS promoted_metrics (device_id text NOT NULL, metric_id text DEFAULT NULL);
+-- The rows of promoted_metrics that the server wrote. All others are those of people and other programs.
+CREATE TABLE IF NOT EXISTS jobmeter.promoted (device_id text NOT NULL, metric_id text NOT NULL);
 -- The statements of `api.get_job_metrics`.
 CREATE TABLE IF NOT EXISTS jobmeter.job_requests (line integer PRIMARY KEY, keys text[] NOT NULL, statement text NOT NULL);
 -- What `jobmeter db setup` made outside of the schema, with the statements that bring back what it replaced.
@@ -194,5 +196,3 @@ CREATE TABLE IF NOT EXISTS jobmeter.objects (
     UNIQUE (kind, name)
 );
 CREATE TABLE IF NOT EXISTS jobmeter.setup (is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one), version integer NOT NULL);
--- The rows of promoted_metrics that the server wrote. All others are those of people and other programs.
-CREATE TABLE IF NOT EXISTS jobmeter.promoted (device_id text NOT NULL, metric_id text NOT NULL);

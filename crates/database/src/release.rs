@@ -19,6 +19,10 @@ const OBJECTS: &str = "SELECT kind, name, restore FROM jobmeter.objects ORDER BY
 const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
     WHERE i.inhparent = to_regclass('public.metrics') AND c.relnamespace = to_regnamespace('jobmeter') ORDER BY 1";
 
+/// Nothing updates the promotions of the server any more.
+const FORGET_PROMOTIONS: &str = "DELETE FROM public.promoted_metrics AS p USING jobmeter.promoted AS own \
+    WHERE p.device_id = own.device_id AND p.metric_id = own.metric_id; DELETE FROM jobmeter.promoted";
+
 /// The steps that remove what jobmeter made, and bring back what it replaced. `keep` leaves the schema jobmeter.
 ///
 /// # Errors
@@ -95,6 +99,7 @@ pub async fn release(
     all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
     all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
     all.extend(of_kind("schema").map(|(_, schema, _)| format!("DROP SCHEMA {}", name(schema))));
+    all.push(FORGET_PROMOTIONS.to_owned());
     all.push(match keep {
         true => "DELETE FROM jobmeter.objects; DELETE FROM jobmeter.setup".to_owned(),
         false => "DROP SCHEMA jobmeter CASCADE".to_owned(),

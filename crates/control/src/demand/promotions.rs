@@ -14,7 +14,7 @@ pub enum PromotionOrigin {
     Job,
     /// A rule of the server.
     Rule,
-    /// A row that a person wrote into the file.
+    /// A row that a person wrote into the file, or a row of others in the table `promoted_metrics` of a database.
     Hand,
 }
 

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use wire::Decoded;
 
 /// A sample with this label also appears under the name of another device.
-const ALIAS: &str = "_device_alias";
+pub(crate) const ALIAS: &str = "_device_alias";
 /// Origins with remembered tables.
 const ORIGINS_MAX: usize = 100_000;
 /// Remembered tables per origin.

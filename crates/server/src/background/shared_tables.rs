@@ -4,6 +4,7 @@
 //! A failed exchange is logged once, counted and repeated. It delays no batch and no query.
 
 use crate::app::App;
+use crate::auth::origin_policy::ALIAS;
 use crate::common::counts::SharedTable;
 use crate::common::tasks::stopped;
 use control::{Active, DemandError, FollowedRows, PromotedKey, PromotedRows};
@@ -29,8 +30,6 @@ const MARK_EVERY: Duration = Duration::from_secs(60);
 const DEVICES_EVERY: Duration = Duration::from_secs(60);
 /// Most devices of one promotion.
 const DEVICES_MAX: usize = 20_000;
-/// The label with the node that a device feeds.
-const ALIAS: &str = "_device_alias";
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,19 +57,21 @@ pub(crate) async fn run(app: Arc<App>) {
     }
     let (mut stopping, mut exchange) = (app.stopping.clone(), Exchange::default());
     loop {
-        let round = tokio::task::spawn_blocking({
-            let app = Arc::clone(&app);
-            move || {
+        let app = Arc::clone(&app);
+        let work = async move {
+            let round = tokio::task::spawn_blocking(move || {
                 exchange.round(&app);
                 exchange
-            }
-        });
-        // A panic is logged already.
-        exchange = round.await.unwrap_or_default();
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            });
+            // A panic is logged already.
+            let exchange = round.await.unwrap_or_default();
+            tokio::time::sleep(EVERY).await;
+            exchange
+        };
+        exchange = tokio::select! {
+            exchange = work => exchange,
             () = stopped(&mut stopping) => return,
-        }
+        };
     }
 }
 

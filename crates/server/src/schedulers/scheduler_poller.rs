@@ -29,7 +29,7 @@ pub(crate) type RecordSink =
 /// A scheduler, and how to poll it.
 pub(crate) struct Plan {
     pub(crate) scheduler: Box<dyn Scheduler>,
-    /// The kind of scheduler: `oar` or `slurm`.
+    /// The kind of scheduler: `oar`, `slurm` or `nodetime`.
     pub(crate) kind: &'static str,
     /// The interface to the scheduler: `database`, `rest` or `commands`.
     pub(crate) way: &'static str,
