@@ -2,7 +2,7 @@
 //! Grafana. Clients of PostgREST.
 
 mod driver_statements;
-mod grafana;
+pub(crate) mod grafana;
 mod postgrest_clients;
 mod psql;
 mod python_clients;

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Rows of a statement, with tabs between their values.
-type Client<'a> = &'a dyn Fn(&str) -> Result<Vec<Vec<String>>, String>;
+pub(crate) type Client<'a> = &'a dyn Fn(&str) -> Result<Vec<Vec<String>>, String>;
 
 const HOUR: i64 = 3600;
 /// Time ranges with samples and with windows of five minutes, in seconds before now.
@@ -67,7 +67,7 @@ fn selected(dashboard: &Value, job: &str, range: Range, client: Client<'_>) -> V
 }
 
 /// A query of a panel with its rows.
-pub(crate) struct Answer {
+struct Answer {
     panel: String,
     target: String,
     metric: String,
@@ -117,7 +117,7 @@ fn answers(
 }
 
 /// Runs every query of our dashboards. Each panel has rows in each time range, and each query in one of them.
-pub(crate) fn every_query_has_rows(dashboards: &[Value], client: Client<'_>) {
+fn every_query_has_rows(dashboards: &[Value], client: Client<'_>) {
     for dashboard in dashboards {
         let title = &dashboard["title"];
         let mut of_query = BTreeMap::<(String, String, String), usize>::new();
@@ -224,30 +224,40 @@ fn client(server: &PgServer) -> impl Fn(&str) -> Result<Vec<Vec<String>>, String
     }
 }
 
-/// Fills a server, makes a gap, and runs every query of our dashboards and of Kwollect's.
-fn queries_of_dashboards(dir: &Path, arguments: &[&str]) {
-    let server = PgServer::start(dir, arguments);
-    fill(&server);
-    let client = client(&server);
-    // A killed agent leaves a gap.
-    let start = || Running::agent(&server.server.url, "n1", &dir.join("spool"));
-    let has = |statement: &str| {
-        until(statement, Duration::from_secs(60), || {
-            client(statement).unwrap().first().filter(|row| row[0] != "0").map(drop)
-        });
-    };
-    let mut agent = start();
-    has("SELECT count(*) FROM metrics WHERE device_id = 'n1' AND metric_id = 'load_1m'");
-    agent.kill();
-    std::thread::sleep(Duration::from_secs(3));
-    let mut agent = start();
-    has("SELECT count(*) FROM gaps WHERE device_id = 'n1'");
-    let files = dir.join("grafana");
-    std::fs::create_dir(&files).unwrap();
-    written(&files, &[]);
-    every_query_has_rows(&dashboards(&files.join("jobmeter")), &client);
-    kwollects_queries_have_rows(&client);
-    assert_eq!(agent.end(), 0);
+/// A server with samples, a job, and a gap of an agent that was killed. The agent runs until this ends.
+pub(crate) struct Filled {
+    pub(crate) server: PgServer,
+    _agent: Running,
+}
+
+impl Filled {
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let server = PgServer::start(dir, arguments);
+        fill(&server);
+        let client = client(&server);
+        let start = || Running::agent(&server.server.url, "n1", &dir.join("spool"));
+        let has = |statement: &str| {
+            until(statement, Duration::from_secs(60), || {
+                client(statement).unwrap().first().filter(|row| row[0] != "0").map(drop)
+            });
+        };
+        let mut agent = start();
+        has("SELECT count(*) FROM metrics WHERE device_id = 'n1' AND metric_id = 'load_1m'");
+        agent.kill();
+        std::thread::sleep(Duration::from_secs(3));
+        let agent = start();
+        has("SELECT count(*) FROM gaps WHERE device_id = 'n1'");
+        drop(client);
+        Self { server, _agent: agent }
+    }
+}
+
+/// Runs every query of our dashboards and of Kwollect's by a client of the data of [`Filled`].
+pub(crate) fn queries_have_rows(client: Client<'_>) {
+    let dir = tempfile::tempdir().unwrap();
+    written(dir.path(), &[]);
+    every_query_has_rows(&dashboards(&dir.path().join("jobmeter")), client);
+    kwollects_queries_have_rows(client);
 }
 
 /// The folder of the dashboards of Kwollect.
@@ -279,7 +289,8 @@ fn kwollects_queries_have_rows(client: Client<'_>) {
 #[test]
 fn every_query_of_the_dashboards_has_rows_on_the_embedded_store() {
     let dir = tempfile::tempdir().unwrap();
-    queries_of_dashboards(dir.path(), &[]);
+    let filled = Filled::start(dir.path(), &[]);
+    queries_have_rows(&client(&filled.server));
 }
 
 #[test]
@@ -290,7 +301,9 @@ fn every_query_of_the_dashboards_has_rows_on_the_store_in_postgresql() {
     std::fs::create_dir(&folder).unwrap();
     let _database = Database::start(&folder);
     let parameters = format!("host={} user=postgres dbname=postgres", folder.display());
-    queries_of_dashboards(dir.path(), &["--store", "postgres", "--postgres-database", &parameters]);
+    let arguments = ["--store", "postgres", "--postgres-database", &parameters];
+    let filled = Filled::start(dir.path(), &arguments);
+    queries_have_rows(&client(&filled.server));
 }
 
 #[test]
