@@ -60,6 +60,19 @@ beside_end() {
     done
 }
 
+# The version of PostgreSQL that this machine has, or that its package `postgresql` installs.
+postgresql_version() {
+    local installed=(/usr/lib/postgresql/*/bin/initdb)
+    if [ -x "${installed[-1]}" ]; then
+        basename "$(dirname "$(dirname "${installed[-1]}")")"
+    else
+        local found
+        found=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depends: postgresql-\([0-9]\+\)$/\1/p')
+        # Without lists of packages: that of Debian 12.
+        echo "${found:-15}"
+    fi
+}
+
 # Maps each missing command to its Debian package and installs these packages.
 packages() {
     local missing=()
@@ -96,6 +109,7 @@ packages() {
     [ -f /usr/lib/oar/oarapi.pl ] || missing+=(oar-restful-api apache2)
     command -v psql >/dev/null || missing+=(postgresql-client)
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+    ls /usr/lib/postgresql/*/lib/plpython3.so >/dev/null 2>&1 || missing+=("postgresql-plpython3-$(postgresql_version)")
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo

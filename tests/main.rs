@@ -14,6 +14,7 @@
 mod attacks;
 mod command;
 mod common;
+mod database;
 mod node;
 mod numbers;
 mod repository;

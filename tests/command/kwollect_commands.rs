@@ -1,7 +1,7 @@
 //! `jobmeter feed`, `kwollector` and `kwollector-wattmetre`, with Kwollect's files and a real server.
 
 use crate::command::poll_devices::{Exporter, last, rows};
-use crate::common::programs::{Running, Server, output, program, until};
+use crate::common::programs::{NO_SERVER, Running, Server, output, program, root, until};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -93,9 +93,33 @@ fn devices_are_polled_with_the_files_of_kwollector() {
     assert!(errors.contains("not used: worker") && errors.contains("polls 1 targets"), "{errors}");
 
     let mut command = jobmeter(&dir.path().join("spool"));
-    let (code, _, errors) = output(command.arg("kwollector").arg(&conf));
+    let (code, _, errors) = output(command.arg("kwollector").arg(&conf).args(NO_SERVER));
     assert_eq!(code, 2, "{errors}");
     assert!(errors.contains("/nowhere"), "{errors}");
+}
+
+#[test]
+fn without_a_server_the_commands_print_how_to_run_one_on_their_database() {
+    if !root("without_a_server_the_commands_print_how_to_run_one_on_their_database") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let conf = dir.path().join("kwollector.conf");
+    fs::write(&conf, "db_host: db.example\ndb_password: secret\n").unwrap();
+    for (original, option) in
+        [("kwollector", "--worker=4"), ("kwollector-wattmetre", "--wattmetre_id=w")]
+    {
+        // No server of this machine is found where /run is empty.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && exec \"$@\"", "sh"]);
+        command.arg(program("jobmeter")).arg(original).arg(&conf).arg(option);
+        command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_CLIENT_FILE", "/dev/null");
+        let (code, _, errors) = output(command.args(["--db_name", "site"]).stdin(Stdio::null()));
+        let expected = "jobmeter server --store postgres --postgres-database 'host=db.example user=kwuser dbname=site' \
+                        --postgres-password-file FILE";
+        assert!(code == 2 && errors.contains(expected), "{errors}");
+        assert!(!errors.contains("secret"), "{errors}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Programs, servers and nested machines that the tests start.
 
+pub(crate) mod database;
 pub(crate) mod nested;
 pub(crate) mod programs;
 pub(crate) mod udp_way;

@@ -2,7 +2,9 @@
 
 pub(crate) mod conservation;
 pub(crate) mod oom_kills;
+pub(crate) mod postgres_checks;
 pub(crate) mod postgres_outages;
+pub(crate) mod postgres_tables;
 pub(crate) mod runs;
 pub(crate) mod truth;
 pub(crate) mod truth_table;

@@ -1,60 +1,13 @@
 //! The server keeps samples in PostgreSQL: outages of the database and kills of the server lose and repeat no sample.
 
+use crate::common::database::{Database, psql};
 use crate::common::programs::{Running, Server, get, until};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// initdb and postgres reject root.
-const AS_USER: &str = r#"
-if [ "$(id -u)" = 0 ]; then
-    chown postgres "$DIR"
-    exec setpriv --reuid=postgres --regid=postgres --clear-groups sh -c "$SCRIPT"
-fi
-exec sh -c "$SCRIPT"
-"#;
-
-/// Runs a server until its standard input ends. It ends as in a crash.
-const SCRIPT: &str = r#"
-set -eu
-bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
-[ -d "$DIR/data" ] || "$bin/initdb" -N -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
-"$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= >>"$DIR/log" 2>&1 &
-server=$!
-trap 'kill -QUIT $server; wait $server || true' EXIT
-cat >/dev/null
-"#;
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A running database; it ends with this.
-pub(crate) struct Database(Child);
-
-impl Database {
-    pub(crate) fn start(dir: &Path) -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT);
-        let child = command.stdin(Stdio::piped()).spawn().unwrap();
-        until("the database", LIMIT, || psql(dir, "SELECT 1").map(drop));
-        Self(child)
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap();
-    }
-}
-
-/// The answer of a statement; none if the database does not answer.
-fn psql(dir: &Path, statement: &str) -> Option<String> {
-    let mut command = Command::new("psql");
-    command.arg("-h").arg(dir).args(["-U", "postgres", "-qtAc", statement]);
-    let output = command.stderr(Stdio::null()).output().unwrap();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-}
 
 /// The seconds of the node's load.
 fn seconds(url: &str) -> Option<Vec<String>> {

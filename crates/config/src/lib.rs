@@ -28,7 +28,7 @@ pub use programs::poller::{
     PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled, poller_settings,
 };
 pub use programs::postgres::{StoreKind, StoreSettings};
-pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
+pub use programs::schedulers::{NodetimeSettings, OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,
     PromotionSettings, PushSettings, QuerySettings, RetentionSettings, ServerConfig,

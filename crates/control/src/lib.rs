@@ -13,8 +13,9 @@ mod settings;
 
 pub use demand::{
     ActiveRequests, Change, Decision, DemandError, DemandLimits, DemandStore, FLUSH_LISTED_US,
-    Flush, FromJobs, Mark, MarkKind, NewChange, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion,
-    PromotionOrigin, Quota, Rule, Wanted, check_demand, wanted,
+    Flush, FromJobs, FromRows, Mark, MarkKind, NewChange, NewPromotion, PROMOTED_METRICS,
+    PROMOTIONS_ON_NODE_MAX, PromotedKey, Promotion, PromotionOrigin, Quota, Rule, Wanted,
+    check_demand, wanted,
 };
 pub use rules::expression::check as check_expression;
 pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};
@@ -26,3 +27,4 @@ pub use settings::poller_periods::{
     NamedPeriod, PERIODS_OF_DEVICE_MAX, PeriodChanges, concerns_agents, polled_periods,
 };
 pub use settings::poller_promotions::NamedPromotions;
+pub use settings::promoted_rows::{FollowedRows, PromotedRows};

@@ -1,4 +1,60 @@
-//! The database of the store on PostgreSQL: its tables, and what people find in it.
+//! The PostgreSQL database of a site: its tables, the views and functions that people use, and the statements that set it up,
+//! adopt that of Kwollect, and give it back.
+//!
+//! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
+//! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
+//! - `recording`: the trigger that records rows of other programs.
+//! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
+//! - `rollup`: has the server compute rollups again.
+//! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
 
-/// The statements that create the tables. They change nothing that exists.
-pub const TABLES: &str = include_str!("../sql/tables.sql");
+mod attach;
+mod error;
+mod found;
+mod objects;
+mod postgrest;
+mod recording;
+mod release;
+mod rollup;
+mod run;
+mod setup;
+mod sql;
+mod status;
+
+pub use error::SetupError;
+pub use found::{Found, Shape};
+pub use objects::TABLES;
+pub use postgrest::{postgrest_configuration, token};
+pub use recording::{IS_RECORDING, IS_SERVER, recording};
+pub use release::release;
+pub use rollup::{has_server, rollup};
+pub use run::{Executed, Step, execute};
+pub use setup::{Reader, SetupOptions, job_requests, prepare_server, setup};
+pub use status::{Status, status};
+
+/// The key of the advisory lock that a server holds.
+pub const LOCK: i64 = 0x6a6f_626d_6574_6572;
+/// The version of the schema that this program makes.
+pub const VERSION: i32 = 1;
+
+/// The statements about a job of a site without a file of its own (decision 0051).
+pub const DEFAULT_JOB_REQUESTS: &str = include_str!("../sql/job_requests.sql");
+
+/// The statements that create everything in an empty database, with the rights of its owner.
+pub fn everything() -> String {
+    let nothing = Found::default();
+    let mut parts = vec![
+        TABLES.to_owned(),
+        include_str!("../sql/metrics.sql").to_owned(),
+        objects::HELPERS.to_owned(),
+        objects::nodetime(&nothing).to_owned(),
+        "INSERT INTO jobmeter.objects (kind, name) SELECT 'schema', 'api' WHERE to_regnamespace('api') IS NULL".to_owned(),
+        "CREATE SCHEMA IF NOT EXISTS api".to_owned(),
+    ];
+    for object in objects::objects(&nothing) {
+        parts.push(objects::record(object.kind.word(), object.name, None));
+        parts.push(object.create());
+    }
+    parts.push(objects::recorded_version());
+    parts.join(";\n")
+}

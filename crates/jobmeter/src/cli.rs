@@ -42,6 +42,7 @@ pub(crate) enum Commands {
     KwollectorWattmetre(operate::poll::KwollectorWattmetreArgs),
     Verify(operate::verify::VerifyArgs),
     Backup(operate::backup::BackupArgs),
+    Db(operate::db::DbArgs),
     Dashboards(operate::dashboards::DashboardsArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),

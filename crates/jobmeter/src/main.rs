@@ -244,6 +244,7 @@ fn execute(
         }
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
+        Commands::Db(args) => operate::db::db(args),
         Commands::Check(args) => return operate::check::check(args),
         Commands::Verify(args) => return operate::verify::verify(args),
         // `dispatch` executes them.

@@ -32,7 +32,8 @@ pub use job_facts::{FactColumn, FactKind, FactValue, JobFacts, Resources};
 pub use labels::{JsonObjects, LABELS_BYTES_MAX, Labels, LabelsError, json_text};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{
-    ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin, WORD, is_word,
+    ClusterId, DeviceId, FOREIGN_BYTES_MAX, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin, WORD,
+    is_word,
 };
 pub use node_list::{HostsError, NODE_LIST_BYTES_MAX, NodeList, NodeListError, expand_hosts};
 pub use rollup::{Rollup, RollupWindows, SEGMENT_MAX_US};

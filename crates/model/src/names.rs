@@ -6,6 +6,9 @@ use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
 /// Longest name of a device, a cluster or an origin, in bytes: a host name has at most 253.
 pub const NAME_BYTES_MAX: usize = 253;
 
+/// Longest name, and longest text of labels, in rows that other programs write into a database, in bytes.
+pub const FOREIGN_BYTES_MAX: usize = 16 << 10;
+
 /// Pattern of the name of a source or of an event.
 pub const WORD: &str = "^[a-z0-9_]{1,64}$";
 
@@ -121,6 +124,14 @@ name! {
 name! {
     /// The sender of batches: an agent, a poller, a user's push. An agent's origin is its device's name.
     Origin, "origin", "any printable ones", |c: char| !is_unprintable(c)
+}
+
+impl DeviceId {
+    /// A device of rows that another program wrote into a database. It may have any characters; `None` if it is longer than
+    /// [`FOREIGN_BYTES_MAX`].
+    pub fn foreign(name: &str) -> Option<Self> {
+        (name.len() <= FOREIGN_BYTES_MAX).then(|| Self(Arc::from(name)))
+    }
 }
 
 impl Origin {

@@ -188,6 +188,22 @@ impl KwollectConfig {
         self.get("metrics_dir").unwrap_or(METRICS_DIR).into()
     }
 
+    /// The command that runs a server on the database of the original.
+    pub(crate) fn server_command(&self) -> String {
+        let value = |key, default| quoted(self.get(key).unwrap_or(default));
+        let parameters = format!(
+            "host={} user={} dbname={}",
+            value("db_host", "localhost"),
+            value("db_user", "kwuser"),
+            value("db_name", "kwdb")
+        );
+        // A quote ends the argument of a shell.
+        let parameters = parameters.replace('\'', "'\\''");
+        format!(
+            "jobmeter server --store postgres --postgres-database '{parameters}' --postgres-password-file FILE"
+        )
+    }
+
     /// What kwollector-wattmetre reads.
     pub(crate) fn feed_options(&self) -> FeedOptions {
         FeedOptions {
@@ -219,6 +235,14 @@ fn line_version(text: &str) -> Option<LineVersion> {
         "3" => Some(LineVersion::V3),
         _ => None,
     }
+}
+
+/// A value of libpq's parameters.
+fn quoted(text: &str) -> String {
+    if !text.is_empty() && !text.contains([' ', '\'', '\\', '=']) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
 /// The beginning of a value, for a message.
@@ -303,6 +327,20 @@ mod tests {
         assert_eq!(options(&words), changed);
         let none = read(&WATTMETRE, "", &[]).unwrap().feed_options();
         assert_eq!((&*none.id, none.version), (METER, LineVersion::V2));
+    }
+
+    #[test]
+    fn the_command_of_a_server_has_the_database_and_no_password() {
+        let command = |text| read(&KWOLLECTOR, text, &[]).unwrap().server_command();
+        let expected = |parameters: &str| {
+            format!(
+                "jobmeter server --store postgres --postgres-database '{parameters}' \
+                 --postgres-password-file FILE"
+            )
+        };
+        assert_eq!(command("{}"), expected("host=localhost user=kwuser dbname=kwdb"));
+        let text = "db_host: /run/postgresql\ndb_name: \"a' b\"\ndb_user: u\ndb_password: secret\n";
+        assert_eq!(command(text), expected(r"host=/run/postgresql user=u dbname='\''a\'\'' b'\''"));
     }
 
     #[test]

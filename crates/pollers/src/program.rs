@@ -12,7 +12,7 @@ use crate::running::run;
 use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use config::{ConfigInputs, Flags, PollerConfig, Raw, paths};
-use delivery::environment;
+use delivery::{environment, requested_server};
 use model::{NodeList, printable};
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
@@ -113,11 +113,13 @@ pub fn main() -> ExitCode {
             pin_certificates(&dir, devices.as_deref(), of_command)
         }
         Ok(Command::Poll { dir, devices, end_with, .. }) => {
-            with_parent(end_with).and_then(|()| follow(&dir, devices.as_deref(), of_command, None))
+            let config = with_parent(end_with).and_then(|()| configuration(of_command, None));
+            config.and_then(|config| follow(&dir, devices.as_deref(), &config))
         }
         Ok(Command::Feed { id, line_version, mapping, every_sample: is_every_sample, .. }) => {
             let version = if line_version == "3" { LineVersion::V3 } else { LineVersion::V2 };
-            feed(&FeedOptions { id, version, mapping, is_every_sample }, of_command, None)
+            let options = FeedOptions { id, version, mapping, is_every_sample };
+            configuration(of_command, None).and_then(|config| feed(&options, &config))
         }
         Ok(Command::Manual { protocol }) => print_manual(&protocol),
         Ok(Command::Kwollector) => kwollector(of_command),
@@ -161,42 +163,47 @@ fn command() -> clap::Command {
 
 /// Polls as the configuration of kwollector states.
 fn kwollector(matches: &ArgMatches) -> io::Result<bool> {
-    let kwollect = read_kwollect(&KWOLLECTOR, matches)?;
-    follow(&kwollect.metrics_dir(), None, matches, kwollect.log_level())
+    let (kwollect, config) = read_kwollect(&KWOLLECTOR, matches)?;
+    follow(&kwollect.metrics_dir(), None, &config)
 }
 
 /// Reads a wattmeter as the configuration of kwollector-wattmetre states.
 fn kwollector_wattmetre(matches: &ArgMatches) -> io::Result<bool> {
-    let kwollect = read_kwollect(&WATTMETRE, matches)?;
-    feed(&kwollect.feed_options(), matches, kwollect.log_level())
+    let (kwollect, config) = read_kwollect(&WATTMETRE, matches)?;
+    feed(&kwollect.feed_options(), &config)
 }
 
-fn read_kwollect(keys: &'static [Key], matches: &ArgMatches) -> io::Result<KwollectConfig> {
+/// The configuration of an original, and the settings. Without a server, the error has the command that starts one.
+fn read_kwollect(
+    keys: &'static [Key],
+    matches: &ArgMatches,
+) -> io::Result<(KwollectConfig, PollerConfig)> {
     let kwollect = KwollectConfig::read(keys, matches).map_err(io::Error::other)?;
     for note in &kwollect.notes {
         writeln!(io::stderr(), "jobmeter-poller: {}", printable(note))?;
     }
-    Ok(kwollect)
+    let config = configuration(matches, kwollect.log_level())?;
+    if requested_server(&config.server).is_none() {
+        return Err(io::Error::other(format!(
+            "no server: `server` is not set, and no local server is running. To run one on the \
+             database of kwollector, write its password to FILE, and run:\n{}",
+            kwollect.server_command()
+        )));
+    }
+    Ok((kwollect, config))
 }
 
 /// Reads a wattmeter until its lines end. Returns whether nothing is lost at the end.
-fn feed(options: &FeedOptions, matches: &ArgMatches, log_level: Option<&str>) -> io::Result<bool> {
-    let config = configuration(matches, log_level)?;
+fn feed(options: &FeedOptions, config: &PollerConfig) -> io::Result<bool> {
     config::log::set(&config.log, delivery::wall)?;
-    wattmeter::run(&config, options).map_err(io::Error::other)
+    wattmeter::run(config, options).map_err(io::Error::other)
 }
 
 /// Polls the devices of a folder until a signal ends the program.
-fn follow(
-    dir: &Path,
-    devices: Option<&str>,
-    matches: &ArgMatches,
-    log_level: Option<&str>,
-) -> io::Result<bool> {
-    let config = configuration(matches, log_level)?;
+fn follow(dir: &Path, devices: Option<&str>, config: &PollerConfig) -> io::Result<bool> {
     config::log::set(&config.log, delivery::wall)?;
     let devices = devices.map(listed).transpose()?;
-    run(&config, dir, devices.as_ref()).map_err(io::Error::other)?;
+    run(config, dir, devices.as_ref()).map_err(io::Error::other)?;
     Ok(true)
 }
 

@@ -14,6 +14,12 @@ pub enum DatabaseError {
     /// It rejected a statement.
     #[error("the database rejected a statement: {0}")]
     Rejected(String),
+    /// It rejected a row: because of its content, a constraint or a trigger.
+    #[error("the database rejected a row: {0}")]
+    RejectedRow(String),
+    /// A lock was not free in time.
+    #[error("another transaction holds a lock in the database: {0}")]
+    Busy(String),
     /// Another server uses it.
     #[error("another server uses this database; stop it first")]
     Locked,
@@ -22,10 +28,16 @@ pub enum DatabaseError {
     Encoding,
     /// Another program made its table `metrics`.
     #[error(
-        "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; use \
-         a database without it"
+        "the database has a table `metrics` that jobmeter did not make, such as that of Kwollect; `jobmeter db \
+         setup` adopts it"
     )]
     Foreign,
+    /// The user lacks a right.
+    #[error("the role has not all rights that the server needs; execute: {0}")]
+    Rights(String),
+    /// It lacks tables of this version.
+    #[error("it lacks the tables {0}; run `jobmeter db setup`")]
+    Missing(String),
     /// A table has a content that this program did not write.
     #[error("{table}: {why}; restore the schema jobmeter from a backup")]
     Damaged {
@@ -39,10 +51,18 @@ pub enum DatabaseError {
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
         let text = error_text(&error);
-        match error.as_db_error() {
-            // Class 57: the administrator or a crash ended the session, or the server starts or stops.
-            Some(found) if !found.code().code().starts_with("57") => Self::Rejected(text),
-            _ => Self::Unreachable(text),
+        let Some(code) = error.code().map(tokio_postgres::error::SqlState::code) else {
+            return Self::Unreachable(text);
+        };
+        match code.get(..2).unwrap_or_default() {
+            // The administrator or a crash ended the session, or the server starts or stops.
+            "57" => Self::Unreachable(text),
+            // Data, constraints, triggers in C, Python or PL/pgSQL, options of views.
+            "22" | "23" | "38" | "39" | "44" | "P0" => Self::RejectedRow(text),
+            // A text beyond the limits of jsonb, or a key beyond those of an index.
+            _ if code == "54000" => Self::RejectedRow(text),
+            _ if code == "55P03" || code == "40P01" => Self::Busy(text),
+            _ => Self::Rejected(text),
         }
     }
 }
@@ -50,9 +70,10 @@ impl From<tokio_postgres::Error> for DatabaseError {
 impl From<DatabaseError> for StorageError {
     fn from(error: DatabaseError) -> Self {
         match error {
-            DatabaseError::Unreachable(why) | DatabaseError::Rejected(why) => {
-                Self::Unavailable(why)
-            }
+            DatabaseError::Unreachable(why)
+            | DatabaseError::Rejected(why)
+            | DatabaseError::RejectedRow(why)
+            | DatabaseError::Busy(why) => Self::Unavailable(why),
             other => Self::Failed(Box::new(other)),
         }
     }

@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 /// Microseconds from 1970 to 2000, where the database begins to count.
 const EPOCH_US: i64 = 946_684_800 * Timestamp::SECOND;
 /// The years 1 and 9999: within what the database can compare, beyond what a sample has.
-const FIRST_US: i64 = -62_135_596_800 * Timestamp::SECOND;
+pub(crate) const FIRST_US: i64 = -62_135_596_800 * Timestamp::SECOND;
 const LAST_US: i64 = 253_402_300_799 * Timestamp::SECOND;
 /// Signature, flags, and length of the header's extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

@@ -2,49 +2,82 @@
 
 use crate::connection::DatabaseError;
 use crate::series_book::{BookChange, SeriesBook};
-use model::{Series, Timestamp};
+use model::{Boot, Metric, Series, Timestamp};
 use senders::json::{GapJson, MetricJson};
 use senders::{
-    Bookkeeping, Catalogue, GapLimits, Gaps, Limits, NewGap, OriginState, Origins, Registry, Tables,
+    Bookkeeping, Catalogue, GapLimits, Gaps, Limits, NewGap, OriginState, Origins, Registry, Span,
+    Tables,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 /// The records of a database.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// Origins that are not forgotten.
+    pub(crate) origins: Vec<OriginState>,
+    pub(crate) gaps: StoredGaps,
+    /// The catalogue: each metric with its first origin.
+    metrics: Vec<(Metric, String)>,
+}
+
+/// The gaps of a database.
+#[derive(Debug)]
+pub(crate) struct StoredGaps {
+    pub(crate) gaps: Gaps,
+    /// Number of rows: evicted gaps have rows, too, and several that were merged.
+    pub(crate) rows: usize,
+    /// The number of the next row.
+    pub(crate) next: i64,
+}
+
+/// Reads the records.
 pub(crate) async fn load(
     client: &Client,
     limits: &Limits,
     now: Timestamp,
-) -> Result<(Bookkeeping, i64), DatabaseError> {
-    let metrics = client.query("SELECT metric FROM jobmeter.catalogue", &[]).await?;
-    let mut known = Vec::with_capacity(metrics.len());
-    for row in metrics {
+) -> Result<Records, DatabaseError> {
+    let mut metrics = Vec::new();
+    for row in client.query("SELECT metric FROM jobmeter.catalogue", &[]).await? {
         let metric = parsed::<MetricJson>("jobmeter.catalogue", row.try_get(0)?)?.metric();
-        known.push(metric.ok_or_else(|| damaged("jobmeter.catalogue", "an unknown unit or kind"))?);
+        metrics
+            .push(metric.ok_or_else(|| damaged("jobmeter.catalogue", "an unknown unit or kind"))?);
     }
     let mut origins = Vec::new();
+    let mut spans = load_spans(client).await?;
     for row in client.query("SELECT state FROM jobmeter.origins", &[]).await? {
-        origins.push(parsed::<OriginState>("jobmeter.origins", row.try_get(0)?)?);
+        let mut origin = parsed::<OriginState>("jobmeter.origins", row.try_get(0)?)?;
+        let name = origin.name.to_string();
+        origin.set_spans(|boot| spans.remove(&(name.clone(), boot)).unwrap_or_default());
+        origins.push(origin);
     }
     origins.retain(|origin| !origin.is_forgotten(now));
     let mut gaps = Gaps::new([], 0, GapLimits::of(limits));
-    let mut next_gap = 0;
-    for row in client.query("SELECT id, gap, is_late FROM jobmeter.gaps ORDER BY id", &[]).await? {
-        next_gap = row.try_get::<_, i64>(0)? + 1;
+    let rows = client.query("SELECT id, gap, is_late FROM jobmeter.gaps ORDER BY id", &[]).await?;
+    for row in &rows {
         let gap = parsed::<GapJson>("jobmeter.gaps", row.try_get(1)?)?.gap();
         if let Some(gap) = gap {
             gaps.put(NewGap { gap, late: row.try_get(2)? });
         }
     }
-    let books = Bookkeeping {
-        origins: Origins::new(origins, Vec::new()),
-        registry: Registry::new(Catalogue::new(limits.declared.clone(), known)),
-        tables: Tables::default(),
-        gaps,
-        settled: Timestamp(i64::MIN),
-    };
-    Ok((books, next_gap))
+    let next = rows.last().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, |id| id + 1);
+    Ok(Records { origins, gaps: StoredGaps { gaps, rows: rows.len(), next }, metrics })
+}
+
+impl Records {
+    /// What is known of senders when the store is opened, with the number of gap rows and that of the next one.
+    pub(crate) fn into_books(self, limits: &Limits) -> (Bookkeeping, usize, i64) {
+        let StoredGaps { gaps, rows, next } = self.gaps;
+        let books = Bookkeeping {
+            origins: Origins::new(self.origins, Vec::new()),
+            registry: Registry::new(Catalogue::new(limits.declared.clone(), self.metrics)),
+            tables: Tables::default(),
+            gaps,
+            settled: Timestamp(i64::MIN),
+        };
+        (books, rows, next)
+    }
 }
 
 fn damaged(table: &'static str, why: &str) -> DatabaseError {
@@ -62,6 +95,96 @@ fn text(table: &'static str, value: &impl serde::Serialize) -> Result<String, Da
     serde_json::to_string(value).map_err(|error| damaged(table, &error.to_string()))
 }
 
+/// The stored batches of all boots.
+async fn load_spans(client: &Client) -> Result<HashMap<(String, Boot), Vec<Span>>, DatabaseError> {
+    let text = "SELECT origin, boot, first_seq::text, last_seq::text, from_us, to_us, opened_us, closed_us, \
+                has_samples FROM jobmeter.spans AS s ORDER BY origin, boot, s.first_seq";
+    let mut spans: HashMap<_, Vec<Span>> = HashMap::new();
+    for row in client.query(text, &[]).await? {
+        let number = |column: usize| {
+            let number = row.try_get::<_, &str>(column)?.parse();
+            number.map_err(|_| damaged("jobmeter.spans", "a batch number is out of range"))
+        };
+        let at = |column: usize| row.try_get(column).map(Timestamp);
+        let span = Span {
+            first: number(2)?,
+            last: number(3)?,
+            from: at(4)?,
+            to: at(5)?,
+            opened: at(6)?,
+            closed: at(7)?,
+            bare: !row.try_get::<_, bool>(8)?,
+        };
+        let boot = u128::from_str_radix(row.try_get(1)?, 16)
+            .map_err(|_| damaged("jobmeter.spans", "a boot is not hexadecimal"))?;
+        spans.entry((row.try_get(0)?, Boot(boot.to_be_bytes()))).or_default().push(span);
+    }
+    Ok(spans)
+}
+
+/// Changes of stored batch numbers.
+#[derive(Debug, Default)]
+pub(crate) struct SpanChanges {
+    /// Origin, boot and first number.
+    removed: [Vec<String>; 3],
+    /// Origin, boot, first and last number.
+    put: [Vec<String>; 4],
+    /// First and last instant, times of receipt of the first and the last batch.
+    times: [Vec<i64>; 4],
+    has_samples: Vec<bool>,
+}
+
+impl SpanChanges {
+    /// Adds what changed of an origin.
+    pub(crate) fn add(&mut self, before: Option<&OriginState>, after: &OriginState) {
+        let key = |(boot, span): (Boot, Span)| ((boot, span.first), span);
+        let mut old: HashMap<_, Span> =
+            before.into_iter().flat_map(OriginState::spans).map(key).collect();
+        let origin = || after.name.to_string();
+        for (boot, span) in after.spans() {
+            if old.remove(&(boot, span.first)) == Some(span) {
+                continue;
+            }
+            let texts = [origin(), boot.to_string(), span.first.to_string(), span.last.to_string()];
+            self.put.iter_mut().zip(texts).for_each(|(column, text)| column.push(text));
+            let times = [span.from, span.to, span.opened, span.closed];
+            self.times.iter_mut().zip(times).for_each(|(column, at)| column.push(at.0));
+            self.has_samples.push(!span.bare);
+        }
+        for (boot, first) in old.into_keys() {
+            let texts = [origin(), boot.to_string(), first.to_string()];
+            self.removed.iter_mut().zip(texts).for_each(|(column, text)| column.push(text));
+        }
+    }
+
+    /// Writes them.
+    pub(crate) async fn put(&self, client: &Client) -> Result<(), DatabaseError> {
+        let Self { removed: [origins, boots, firsts], .. } = self;
+        if !origins.is_empty() {
+            let text = "DELETE FROM jobmeter.spans AS s USING unnest($1::text[], $2::text[], $3::text[]) \
+                        AS old (origin, boot, first) WHERE s.origin = old.origin AND s.boot = old.boot \
+                        AND s.first_seq = old.first::numeric";
+            client.execute(text, &[origins, boots, firsts]).await?;
+        }
+        let Self {
+            put: [origins, boots, firsts, lasts], times: [from, to, opened, closed], ..
+        } = self;
+        if !origins.is_empty() {
+            let text = "INSERT INTO jobmeter.spans SELECT origin, boot, first::numeric, last::numeric, from_us, \
+                        to_us, opened_us, closed_us, has_samples FROM unnest($1::text[], $2::text[], $3::text[], \
+                        $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], $9::bool[]) AS new (origin, \
+                        boot, first, last, from_us, to_us, opened_us, closed_us, has_samples) \
+                        ON CONFLICT (origin, boot, first_seq) DO UPDATE SET last_seq = excluded.last_seq, \
+                        from_us = excluded.from_us, to_us = excluded.to_us, opened_us = excluded.opened_us, \
+                        closed_us = excluded.closed_us, has_samples = excluded.has_samples";
+            let values: [&(dyn ToSql + Sync); 9] =
+                [origins, boots, firsts, lasts, from, to, opened, closed, &self.has_samples];
+            client.execute(text, &values).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Writes the state of origins.
 pub(crate) async fn put_origins<'a>(
     client: &Client,
@@ -70,7 +193,7 @@ pub(crate) async fn put_origins<'a>(
     let (mut names, mut states) = (Vec::new(), Vec::new());
     for origin in origins {
         names.push(origin.name.as_str());
-        states.push(text("jobmeter.origins", origin)?);
+        states.push(text("jobmeter.origins", &origin.without_spans())?);
     }
     if names.is_empty() {
         return Ok(());
@@ -97,6 +220,40 @@ pub(crate) async fn add_gaps(
     let put =
         "INSERT INTO jobmeter.gaps SELECT * FROM unnest($1::bigint[], $2::text[], $3::bool[])";
     client.execute(put, &[&ids, &texts, &late]).await?;
+    Ok(())
+}
+
+/// Replaces all gaps by those that are kept. Returns the number of the next row.
+pub(crate) async fn replace_gaps(
+    client: &Client,
+    gaps: &[NewGap],
+    next: i64,
+) -> Result<i64, DatabaseError> {
+    client.batch_execute("BEGIN").await?;
+    client.execute("DELETE FROM jobmeter.gaps WHERE id < $1", &[&next]).await?;
+    add_gaps(client, gaps, next).await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(next.saturating_add(i64::try_from(gaps.len()).unwrap_or(0)))
+}
+
+/// Deletes the origins that the store does not know any more, and the batch numbers of boots outside the window.
+pub(crate) async fn remove_origins(
+    client: &Client,
+    known: &HashMap<String, BTreeSet<String>>,
+) -> Result<(), DatabaseError> {
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    client.execute("DELETE FROM jobmeter.origins WHERE name <> ALL ($1)", &[&names]).await?;
+    let (mut origins, mut boots) = (Vec::new(), Vec::new());
+    for row in client.query("SELECT DISTINCT origin, boot FROM jobmeter.spans", &[]).await? {
+        let (origin, boot): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        if !known.get(&origin).is_some_and(|known| known.contains(&boot)) {
+            origins.push(origin);
+            boots.push(boot);
+        }
+    }
+    let text = "DELETE FROM jobmeter.spans AS s USING unnest($1::text[], $2::text[]) AS old (origin, boot) \
+                WHERE s.origin = old.origin AND s.boot = old.boot";
+    client.execute(text, &[&origins, &boots]).await?;
     Ok(())
 }
 
@@ -152,6 +309,7 @@ pub(crate) struct SeriesRows {
     values: Vec<f64>,
     received: Vec<i64>,
     samples: Vec<i64>,
+    has_others: Vec<bool>,
 }
 
 impl SeriesRows {
@@ -174,6 +332,7 @@ impl SeriesRows {
             rows.values.push(stored.last_value);
             rows.received.push(stored.received.0);
             rows.samples.push(i64::try_from(stored.samples).unwrap_or(i64::MAX));
+            rows.has_others.push(stored.has_others);
         }
         rows
     }
@@ -184,19 +343,21 @@ impl SeriesRows {
             return Ok(());
         }
         let put = "INSERT INTO jobmeter.series SELECT id, device, metric, labels::jsonb, cluster, job, \
-                   divisor, first, last, value, received, samples FROM unnest($1::bigint[], $2::text[], \
+                   divisor, first, last, value, received, samples, others FROM unnest($1::bigint[], $2::text[], \
                    $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], \
-                   $9::bigint[], $10::float8[], $11::bigint[], $12::bigint[]) AS new (id, device, metric, \
-                   labels, cluster, job, divisor, first, last, value, received, samples) \
+                   $9::bigint[], $10::float8[], $11::bigint[], $12::bigint[], $13::bool[]) AS new (id, device, \
+                   metric, labels, cluster, job, divisor, first, last, value, received, samples, others) \
                    ON CONFLICT (id) DO UPDATE SET divisor = excluded.divisor, \
-                   first_us = excluded.first_us, last_us = excluded.last_us, \
+                   first_us = least(series.first_us, excluded.first_us), \
+                   last_us = greatest(series.last_us, excluded.last_us), \
                    last_value = excluded.last_value, received_us = excluded.received_us, \
-                   samples = excluded.samples";
+                   samples = excluded.samples, \
+                   has_others = series.has_others OR excluded.has_others";
         let Self { ids, devices, metrics, labels, clusters, jobs, .. } = self;
-        let Self { divisors, first, last, values, received, samples, .. } = self;
-        let values: [&(dyn ToSql + Sync); 12] = [
+        let Self { divisors, first, last, values, received, samples, has_others, .. } = self;
+        let values: [&(dyn ToSql + Sync); 13] = [
             ids, devices, metrics, labels, clusters, jobs, divisors, first, last, values, received,
-            samples,
+            samples, has_others,
         ];
         client.execute(put, &values).await?;
         Ok(())

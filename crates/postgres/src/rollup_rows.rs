@@ -8,7 +8,12 @@ use tokio_postgres::{Client, Row};
 const PUT: &str = "INSERT INTO jobmeter.rollups SELECT $1::bigint, * FROM unnest($2::bigint[], $3::bigint[], \
     $4::bigint[], $5::float8[], $6::float8[], $7::float8[], $8::bigint[], $9::float8[], $10::bigint[], \
     $11::bigint[], $12::float8[], $13::bigint[], $14::float8[], $15::float8[], $16::bigint[], \
-    $17::float8[]) ON CONFLICT DO NOTHING";
+    $17::float8[]) ON CONFLICT (window_us, series_id, at_us) DO UPDATE SET samples = excluded.samples, \
+    sum = excluded.sum, min = excluded.min, max = excluded.max, first_us = excluded.first_us, \
+    first_value = excluded.first_value, first_start_us = excluded.first_start_us, \
+    last_us = excluded.last_us, last_value = excluded.last_value, last_start_us = excluded.last_start_us, \
+    seconds = excluded.seconds, integral = excluded.integral, resets = excluded.resets, \
+    before_resets = excluded.before_resets";
 
 /// Rollups of one length, column by column.
 #[derive(Debug, Default)]

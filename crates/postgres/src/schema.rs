@@ -5,8 +5,6 @@ use model::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Client;
 
-/// Taken for the time that a server uses the database.
-const LOCK: i64 = 0x6a6f_626d_6574_6572;
 /// The database notices within this time that the connection of an ended server is closed.
 const LOCK_TRIES: u32 = 50;
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -15,33 +13,66 @@ const LOCK_WAIT: Duration = Duration::from_millis(100);
 const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
                      current_setting('server_encoding') = 'UTF8'";
 
-/// Takes the lock, and creates what is missing.
+/// A new table has no rows with unregistered series.
+const ALL_LOOKED: &str = "UPDATE jobmeter.state SET looked_us = -9223372036854775808";
+
+/// The state of maintenance.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Earlier windows come from rollups.
+    pub(crate) settled: Option<Timestamp>,
+    /// Earlier rows are late.
+    pub(crate) settling_us: i64,
+    /// Earlier samples are deleted.
+    pub(crate) removed_us: i64,
+    pub(crate) samples_removed: u64,
+}
+
+/// Takes the lock for a connection of the server, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     let mut tries = LOCK_TRIES;
-    while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get(0)? {
+    while !client
+        .query_one("SELECT pg_try_advisory_lock($1)", &[&database::LOCK])
+        .await?
+        .try_get(0)?
+    {
         tries -= 1;
         if tries == 0 {
             return Err(DatabaseError::Locked);
         }
         tokio::time::sleep(LOCK_WAIT).await;
     }
+    client.batch_execute(&format!("SET {} = 'on'", database::IS_SERVER)).await?;
+    // The statements would wait for any transaction that writes.
+    if is_ours(client).await? {
+        return Ok(());
+    }
+    let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
+    Ok(client.batch_execute(&all).await?)
+}
+
+/// Whether the database has the tables.
+pub(crate) async fn is_ours(client: &Client) -> Result<bool, DatabaseError> {
     let found = client.query_one(FOUND, &[]).await?;
     let (has_metrics, is_ours, is_utf8) = (found.try_get(0)?, found.try_get(1)?, found.try_get(2)?);
     match (has_metrics, is_ours, is_utf8) {
         (_, _, false) => Err(DatabaseError::Encoding),
         (true, false, _) => Err(DatabaseError::Foreign),
-        // The statements would wait for any transaction that writes.
-        (_, true, _) => Ok(()),
-        (false, false, _) => Ok(client.batch_execute(database::TABLES).await?),
+        (_, is_ours, _) => Ok(is_ours),
     }
 }
 
-/// The settled time, and the number of deleted samples.
-pub(crate) async fn state(client: &Client) -> Result<(Option<Timestamp>, u64), DatabaseError> {
-    let text = "SELECT settled_us, samples_removed FROM jobmeter.state";
-    let row = client.query_one(text, &[]).await?;
-    let (settled, removed): (Option<i64>, i64) = (row.try_get(0)?, row.try_get(1)?);
-    Ok((settled.map(Timestamp), u64::try_from(removed).unwrap_or(0)))
+/// The state of maintenance.
+pub(crate) async fn state(client: &Client) -> Result<State, DatabaseError> {
+    let text = "SELECT settled_us, coalesce(settling_us, $1), coalesce(removed_us, $1), samples_removed \
+                FROM jobmeter.state";
+    let row = client.query_one(text, &[&i64::MIN]).await?;
+    Ok(State {
+        settled: row.try_get::<_, Option<i64>>(0)?.map(Timestamp),
+        settling_us: row.try_get(1)?,
+        removed_us: row.try_get(2)?,
+        samples_removed: u64::try_from(row.try_get::<_, i64>(3)?).unwrap_or(0),
+    })
 }
 
 /// Whether an acknowledged batch may be lost in a crash of the database.

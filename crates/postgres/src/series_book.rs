@@ -2,8 +2,11 @@
 
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
+use crate::other_rows::{self, OtherRows, Recorded};
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use storage::{Selector, share_of_rows};
 use tokio_postgres::{Client, Row};
 
@@ -46,6 +49,8 @@ pub(crate) struct StoredSeries {
     /// Receipt of its newest batch.
     pub(crate) received: Timestamp,
     pub(crate) samples: u64,
+    /// Other programs write rows of it. The instants then are bounds of all rows, and its newest sample is in the database.
+    pub(crate) has_others: bool,
     /// The counter's start from an instant on, until the next one. A series without starts has none here.
     pub(crate) starts: BTreeMap<i64, Option<i64>>,
 }
@@ -74,6 +79,13 @@ impl StoredSeries {
             return 0;
         }
         share_of_rows(self.samples, (self.first_us, self.last_us), (from, to))
+    }
+
+    /// Adds rows of other programs within these bounds.
+    fn join_others(&mut self, (first, last): (i64, i64), rows: u64) {
+        (self.first_us, self.last_us) = (self.first_us.min(first), self.last_us.max(last));
+        self.samples = self.samples.saturating_add(rows);
+        self.has_others = true;
     }
 
     /// Records samples of one start between two instants, both inclusive.
@@ -117,9 +129,16 @@ pub(crate) struct Arrived {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeriesBook {
     of: BTreeMap<DeviceId, BTreeMap<Series, StoredSeries>>,
-    next_id: i64,
-    /// First and last instant of all samples.
+    /// The next ID; drafts share it.
+    next_id: Arc<AtomicI64>,
+    /// First and last instant of the samples of senders.
     extent: Option<(i64, i64)>,
+    /// Bounds of the rows of other programs.
+    others: Option<(i64, i64)>,
+    /// Most series that are registered for rows of other programs.
+    series_max: usize,
+    /// Recorded rows that are registered here, and still in the table of recorded rows.
+    recorded: BTreeMap<i64, Recorded>,
     /// Series with changes that the database does not have.
     dirty: BTreeSet<Series>,
 }
@@ -138,7 +157,7 @@ pub(crate) struct BookChange {
 impl SeriesBook {
     /// A copy of some series, to record samples that may not be stored after all.
     pub(crate) fn draft<'a>(&self, series: impl Iterator<Item = &'a Series>) -> Self {
-        let mut draft = Self { next_id: self.next_id, ..Self::default() };
+        let mut draft = Self { next_id: Arc::clone(&self.next_id), ..Self::default() };
         for (one, stored) in series.filter_map(|one| Some((one, self.get(one)?))) {
             let of = draft.of.entry(one.device.clone()).or_default();
             of.insert(one.clone(), stored.clone());
@@ -148,31 +167,38 @@ impl SeriesBook {
 
     /// Takes over what a draft recorded.
     pub(crate) fn accept(&mut self, draft: Self) {
-        self.next_id = draft.next_id;
-        draft.extent.into_iter().for_each(|span| self.widen(span));
+        draft.extent.into_iter().for_each(|span| self.extent = wider(self.extent, span));
         self.dirty.extend(draft.dirty);
         for (device, of) in draft.of {
-            self.of.entry(device).or_default().extend(of);
+            let known = self.of.entry(device).or_default();
+            for (series, mut stored) in of {
+                // Rows of other programs may have been registered meanwhile.
+                if let Some(before) = known.get(&series).filter(|before| before.has_others) {
+                    let missing = before.samples.saturating_sub(stored.samples);
+                    stored.join_others((before.first_us, before.last_us), missing);
+                }
+                known.insert(series, stored);
+            }
         }
     }
 
     /// Records samples.
     pub(crate) fn add(&mut self, series: &Series, arrived: &Arrived, change: &mut BookChange) {
         let Arrived { divisor, start, received, span, last_value, samples } = *arrived;
-        self.widen(span);
+        self.extent = wider(self.extent, span);
         let of = self.of.entry(series.device.clone()).or_default();
         if !of.contains_key(series) {
             let new = StoredSeries {
-                id: self.next_id,
+                id: self.next_id.fetch_add(1, Ordering::Relaxed),
                 divisor,
                 first_us: span.0,
                 last_us: i64::MIN,
                 last_value,
                 received,
                 samples: 0,
+                has_others: false,
                 starts: BTreeMap::new(),
             };
-            self.next_id += 1;
             of.insert(series.clone(), new);
             change.series.push(series.clone());
         }
@@ -203,14 +229,92 @@ impl SeriesBook {
         devices.flatten().filter(|(series, _)| selector.matches(series))
     }
 
-    /// First and last instant of all samples.
+    /// Series without a sample since an instant.
+    pub(crate) fn ended_before(&self, before: i64, opened: Timestamp) -> Vec<i64> {
+        let all = self.of.values().flat_map(BTreeMap::values);
+        all.filter(|one| one.last_bound(opened) < before).map(|one| one.id).collect()
+    }
+
+    /// Forgets series.
+    pub(crate) fn remove(&mut self, ids: &BTreeSet<i64>) {
+        self.of.values_mut().for_each(|of| of.retain(|_, one| !ids.contains(&one.id)));
+        self.of.retain(|_, of| !of.is_empty());
+    }
+
+    /// First and last instant of the samples of senders.
     pub(crate) const fn extent(&self) -> Option<(i64, i64)> {
         self.extent
     }
 
-    fn widen(&mut self, (from, to): (i64, i64)) {
-        let (first, last) = self.extent.unwrap_or((from, to));
-        self.extent = Some((first.min(from), last.max(to)));
+    /// Bounds of the rows of other programs.
+    pub(crate) const fn others(&self) -> Option<(i64, i64)> {
+        self.others
+    }
+
+    /// Registers rows of other programs. Returns whether they can be shown: their names and labels are within the limits.
+    pub(crate) fn register(&mut self, found: &OtherRows) -> bool {
+        let Some(series) = &found.series else { return false };
+        let is_known = self.get(series).is_some();
+        if !is_known && self.of.values().map(BTreeMap::len).sum::<usize>() >= self.series_max {
+            return false;
+        }
+        let new = || StoredSeries {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            divisor: 1,
+            first_us: found.span.0,
+            last_us: found.span.1,
+            last_value: f64::NAN,
+            received: Timestamp(0),
+            samples: 0,
+            has_others: true,
+            starts: BTreeMap::new(),
+        };
+        let of = self.of.entry(series.device.clone()).or_default();
+        let stored = of.entry(series.clone()).or_insert_with(new);
+        // The same rows may be found several times.
+        stored.join_others(found.span, found.rows.saturating_sub(stored.samples));
+        self.others = wider(self.others, found.span);
+        self.dirty.insert(series.clone());
+        true
+    }
+
+    /// Registers recorded rows, once.
+    pub(crate) fn register_recorded(&mut self, recorded: Recorded) {
+        if !self.recorded.contains_key(&recorded.id) {
+            let is_shown = self.register(&recorded.rows);
+            self.recorded.insert(recorded.id, Recorded { is_shown, ..recorded });
+        }
+    }
+
+    /// Takes over the book that the database has now. Recorded rows that a query has just registered stay.
+    pub(crate) fn replace(&mut self, book: Self) {
+        let recorded = std::mem::replace(self, book).recorded;
+        recorded.into_values().for_each(|one| self.register_recorded(one));
+    }
+
+    /// Differs in a book that was read again.
+    pub(crate) fn source(&self) -> Arc<AtomicI64> {
+        Arc::clone(&self.next_id)
+    }
+
+    /// Recorded rows that are registered, to be removed from their table.
+    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+        self.recorded.values().cloned().collect()
+    }
+
+    /// Time of series with late rows among those.
+    pub(crate) fn late(&self) -> Vec<(Option<i64>, (i64, i64))> {
+        let late = self.recorded.values().filter(|one| one.is_late && one.is_shown);
+        let mark = |one: &Recorded| {
+            let stored = self.get(one.rows.series.as_ref()?)?;
+            Some((Some(stored.id), one.rows.span))
+        };
+        late.filter_map(mark).collect()
+    }
+
+    /// Forgets recorded rows: their table has them no more.
+    pub(crate) fn forget_recorded(&mut self, removed: &[Recorded]) {
+        removed.iter().for_each(|one| drop(self.recorded.remove(&one.id)));
     }
 
     /// The changed series, and forgets that they are.
@@ -223,8 +327,8 @@ impl SeriesBook {
     }
 
     /// Reads the tables. The newest samples since the last checkpoint come from the samples.
-    pub(crate) async fn open(client: &Client) -> Result<Self, DatabaseError> {
-        let mut book = Self::load(client).await?;
+    pub(crate) async fn open(client: &Client, series_max: usize) -> Result<Self, DatabaseError> {
+        let mut book = Self { series_max, ..Self::load(client).await? };
         let newest = book.of.values().flat_map(BTreeMap::values).map(|one| one.received.0).max();
         let since = newest.unwrap_or(0).saturating_sub(CATCH_UP_US);
         // No sample of a sender is later; a row of another program may be.
@@ -239,9 +343,15 @@ impl SeriesBook {
             let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
             book.correct(&series_of(&row, 0)?, last);
         }
-        let all = book.of.values().flat_map(BTreeMap::values);
-        let spans: Vec<_> = all.map(|one| (one.first_us, one.last_us)).collect();
-        spans.into_iter().for_each(|span| book.widen(span));
+        let (mut own, mut others) = (None, None);
+        for one in book.of.values().flat_map(BTreeMap::values) {
+            let of = if one.received.0 > 0 { &mut own } else { &mut others };
+            *of = wider(*of, (one.first_us, one.last_us));
+        }
+        (book.extent, book.others) = (own, others);
+        for recorded in other_rows::recorded(client).await? {
+            book.register_recorded(recorded);
+        }
         Ok(book)
     }
 
@@ -249,10 +359,10 @@ impl SeriesBook {
         let mut book = Self::default();
         let mut ids: BTreeMap<i64, Series> = BTreeMap::new();
         let text = "SELECT id, device_id, metric_id, labels::text, cluster, job_id, divisor, first_us, \
-                    last_us, last_value, received_us, samples FROM jobmeter.series";
+                    last_us, last_value, received_us, samples, has_others FROM jobmeter.series";
         for row in client.query(text, &[]).await? {
             let (series, stored) = stored(&row)?;
-            book.next_id = book.next_id.max(stored.id + 1);
+            book.next_id.fetch_max(stored.id + 1, Ordering::Relaxed);
             ids.insert(stored.id, series.clone());
             book.of.entry(series.device.clone()).or_default().insert(series, stored);
         }
@@ -279,6 +389,11 @@ impl SeriesBook {
     }
 }
 
+fn wider(extent: Option<(i64, i64)>, (from, to): (i64, i64)) -> Option<(i64, i64)> {
+    let (first, last) = extent.unwrap_or((from, to));
+    Some((first.min(from), last.max(to)))
+}
+
 /// The identity of a series in a row, from a column on: device, metric, labels, cluster, job.
 pub(crate) fn series_of(row: &Row, first: usize) -> Result<Series, DatabaseError> {
     let damaged = |why: String| DatabaseError::Damaged { table: "jobmeter.series", why };
@@ -292,11 +407,12 @@ pub(crate) fn series_of(row: &Row, first: usize) -> Result<Series, DatabaseError
         }),
         _ => None,
     };
+    let too_long = || damaged("a name or labels beyond the limits".to_owned());
     Ok(Series {
-        device: DeviceId::new(device).map_err(|error| damaged(error.to_string()))?,
+        device: DeviceId::foreign(device).ok_or_else(too_long)?,
         metric: metric.into(),
         job,
-        labels: Labels::from_canonical(labels).map_err(|error| damaged(error.to_string()))?,
+        labels: Labels::foreign(labels).ok_or_else(too_long)?,
     })
 }
 
@@ -310,6 +426,7 @@ fn stored(row: &Row) -> Result<(Series, StoredSeries), DatabaseError> {
         last_value: row.try_get(9)?,
         received: Timestamp(row.try_get(10)?),
         samples: count(row.try_get(11)?),
+        has_others: row.try_get(12)?,
         starts: BTreeMap::new(),
     };
     Ok((series_of(row, 1)?, stored))
@@ -328,6 +445,7 @@ mod tests {
             last_value: 0.0,
             received: Timestamp(0),
             samples: 0,
+            has_others: false,
             starts: BTreeMap::new(),
         };
         for (from, to, start) in runs {

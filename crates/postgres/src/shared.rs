@@ -21,8 +21,10 @@ pub struct Settings {
     pub queue_batches_max: usize,
     /// Most bytes of them.
     pub queue_bytes_max: usize,
-    /// How long late samples are accepted; then the rollups of their time become final.
+    /// After this time rollups are written.
     pub settle_after_us: i64,
+    /// Whether late samples are rejected then. Otherwise their rollups are computed again.
+    pub rejects_late: bool,
     /// Length of the ranges that are settled at a time, a multiple of an hour.
     pub settle_step_us: i64,
     /// Older samples are deleted once they are settled.
@@ -42,7 +44,8 @@ impl Default for Settings {
         Self {
             queue_batches_max: 16 << 10,
             queue_bytes_max: 64 << 20,
-            settle_after_us: 7 * DAY_US,
+            settle_after_us: DAY_US / 2,
+            rejects_late: false,
             settle_step_us: DAY_US,
             keep_samples_us: i64::MAX,
             keep_rollups_us: [i64::MAX; 2],
@@ -60,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
     pub(crate) readers: Arc<Semaphore>,
+    /// Connections for one statement of a thread that may have one of the others.
+    pub(crate) quick_readers: Arc<Semaphore>,
     /// When the store was opened.
     pub(crate) opened: Timestamp,
     pub(crate) queue: BatchQueue,
@@ -69,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) committing: Mutex<()>,
     /// Earlier windows come from rollups.
     pub(crate) settled: Mutex<Option<Timestamp>>,
+    /// Earlier samples are late: settled, or being settled.
+    pub(crate) settling: Mutex<i64>,
     pub(crate) books: Mutex<Bookkeeping>,
     pub(crate) series: Mutex<SeriesBook>,
     pub(crate) stats: Mutex<Stats>,
@@ -85,7 +92,7 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Earlier samples are rejected, and their windows come from rollups.
+    /// Earlier windows come from rollups.
     pub(crate) fn settled(&self) -> Option<Timestamp> {
         *self.settled.lock()
     }
@@ -175,6 +182,10 @@ impl Closing {
     pub(crate) fn close(&self) {
         *self.closed.lock() = true;
         self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.closed.lock()
     }
 
     /// Waits; returns whether the store is closing.

@@ -1,22 +1,28 @@
 //! The store as the server uses it.
 
 use crate::connection::{Connector, DatabaseError, connect};
+use crate::exchange::{Exchange, jobs_copy, promoted_metrics};
+use crate::other_rows;
 use crate::reading::view::View;
 use crate::records;
 use crate::schema;
 use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
 use crate::writing::maintenance;
-use crate::writing::writer::Writer;
+use crate::writing::partitions::create_ahead;
+use crate::writing::writer::{GapRows, Writer};
 use model::{DeviceId, Gap, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::{
-    Claim, Clock, DeferReason, Done, Incoming, OriginInfo, Outcome, Stats, Storage, StorageError,
+    Claim, Clock, DeferReason, Done, Incoming, JobsPart, OriginInfo, OtherPromotions, Outcome,
+    PromotedRow, SharedTables, Stats, Storage, StorageError,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -25,10 +31,13 @@ use tokio::sync::Semaphore;
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(60);
 /// Connections that read at once.
 const READERS_MAX: usize = 24;
+/// Further connections for single statements.
+const QUICK_READERS_MAX: usize = 4;
 
 /// The store on one database, shared by reference between threads. Dropping it stores the queued batches.
 pub struct PostgresStore {
     shared: Arc<Shared>,
+    exchange: Exchange,
     threads: Vec<JoinHandle<()>>,
     /// Ends after the threads.
     _runtime: Runtime,
@@ -63,30 +72,38 @@ impl PostgresStore {
                     "synchronous_commit is off: a crash of the database may lose acknowledged samples"
                 );
             }
-            let (books, next_gap) = records::load(&client, &settings.senders, opened).await?;
-            let series = SeriesBook::open(&client).await?;
+            create_ahead(&client, opened).await?;
+            let records = records::load(&client, &settings.senders, opened).await?;
+            other_rows::record(&client).await?;
+            let series = SeriesBook::open(&client, settings.senders.series_max).await?;
             let state = schema::state(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, series, state))
+            Ok::<_, DatabaseError>((client, records, series, state))
         };
-        let (client, mut books, next_gap, series, state) = runtime.block_on(prepare)?;
-        books.settled = state.0.unwrap_or(books.settled);
+        let (client, records, series, state) = runtime.block_on(prepare)?;
+        let (mut books, gap_rows, next_gap) = records.into_books(&settings.senders);
+        if settings.rejects_late {
+            books.settled = state.settled.unwrap_or(books.settled);
+        }
         let shared = Arc::new(Shared {
             connector,
             settings,
             clock,
             runtime: runtime.handle().clone(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
+            quick_readers: Arc::new(Semaphore::new(QUICK_READERS_MAX)),
             opened,
             queue: BatchQueue::default(),
             flushed: Flushes::default(),
             closing: Closing::default(),
             committing: Mutex::default(),
-            settled: Mutex::new(state.0),
+            settled: Mutex::new(state.settled),
+            settling: Mutex::new(state.settling_us),
             books: Mutex::new(books),
             series: Mutex::new(series),
-            stats: Mutex::new(Stats { samples_removed: state.1, ..Stats::default() }),
+            stats: Mutex::new(Stats { samples_removed: state.samples_removed, ..Stats::default() }),
         });
-        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, next_gap);
+        let gap_rows = GapRows { count: gap_rows, next: next_gap };
+        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, gap_rows);
         let thread = std::thread::Builder::new().name("postgres-write".to_owned());
         let mut threads = vec![thread.spawn(move || writer.run()).map_err(failed)?];
         let maintained = shared.settings.background_maintenance.then(|| Arc::clone(&shared));
@@ -102,7 +119,12 @@ impl PostgresStore {
             };
             threads.push(thread.spawn(run).map_err(failed)?);
         }
-        Ok(Self { shared, threads, _runtime: runtime })
+        Ok(Self {
+            exchange: Exchange::new(Arc::clone(&shared)),
+            shared,
+            threads,
+            _runtime: runtime,
+        })
     }
 
     /// Does all due maintenance now.
@@ -131,6 +153,10 @@ impl Storage for PostgresStore {
         Arc::new(View::new(&self.shared))
     }
 
+    fn snapshot_until(&self, has_left: Arc<AtomicBool>) -> Arc<dyn storage::Snapshot> {
+        Arc::new(View::until(&self.shared, has_left))
+    }
+
     fn catalogue(&self) -> Vec<Arc<Metric>> {
         self.shared.books().registry.catalogue()
     }
@@ -154,7 +180,7 @@ impl Storage for PostgresStore {
     }
 
     fn settled(&self) -> Option<Timestamp> {
-        self.shared.settled()
+        self.shared.settled().filter(|_| self.shared.settings.rejects_late)
     }
 
     fn stats(&self) -> Stats {
@@ -171,8 +197,27 @@ impl Storage for PostgresStore {
         }
     }
 
+    fn shared_tables(&self) -> Option<&dyn SharedTables> {
+        Some(self)
+    }
+
     fn flush(&self) -> Result<(), StorageError> {
         self.shared.flushed.wait(|| self.shared.queue.wake()).map_err(StorageError::Unavailable)
+    }
+}
+
+impl SharedTables for PostgresStore {
+    fn copy_jobs(&self, part: &JobsPart) -> Result<bool, StorageError> {
+        self.exchange.run(async |transaction| jobs_copy::copy(transaction, part).await)
+    }
+
+    fn exchange_promotions(
+        &self,
+        own: &BTreeSet<PromotedRow>,
+        ended: &BTreeSet<PromotedRow>,
+    ) -> Result<OtherPromotions, StorageError> {
+        self.exchange
+            .run(async |transaction| promoted_metrics::exchange(transaction, own, ended).await)
     }
 }
 

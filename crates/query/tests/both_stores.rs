@@ -210,3 +210,50 @@ fn a_store_that_lacks_one_sample_is_found() {
     lab.other = other;
     assert_equal(&lab);
 }
+
+#[test]
+fn rows_of_other_programs_come_back_as_kwollect_returns_them() {
+    let database = server::database();
+    let connector = Arc::new(server::Direct(database.clone()));
+    let settings = postgres::Settings::default();
+    let store = PostgresStore::open(connector, settings, Arc::new(|| at(7200.0))).unwrap();
+    let engine = Lab::new().engine_of(Arc::new(store), Settings::default());
+    server::execute(
+        &database,
+        r#"INSERT INTO metrics VALUES
+            ('2026-01-06 00:00:01+00', 'a/b', 'x y', NULL, NULL),
+            ('2026-01-06 00:00:02+00', 'a/b', 'n', 'NaN', '[1, {"k": null}]'),
+            ('2026-01-06 00:00:03+00', 'a/b', 'p', 1e16, '{"_metric_scrape_time": 1.50, "_device_alias": "n/1"}'),
+            ('2026-01-06 00:00:03+00', 'c', 'p', NULL, '{"_metric_scrape_time": 1.50, "_device_alias": "n/1"}'),
+            ('2026-01-06 00:00:04+00', 'c', 'p', NULL, '{"_device_alias": "n/1"}')"#,
+    );
+    let get = |nodes: &str, format| {
+        let pairs =
+            [("nodes", nodes), ("start_time", "2026-01-06"), ("end_time", "2026-01-06T01:00")];
+        let query = GetMetrics::from_pairs(pairs).unwrap();
+        let context = QueryContext::new(Reader::Everything, at(7200.0));
+        let pieces = engine.get_metrics(&query, format, &context).unwrap();
+        String::from_utf8(pieces.collect::<Result<Vec<_>, _>>().unwrap().concat()).unwrap()
+    };
+    let row = |second: u32, device: &str, metric: &str, value: &str, labels: &str| {
+        format!(
+            r#"{{"timestamp":"2026-01-06T00:00:0{second}+00:00","device_id":"{device}","metric_id":"{metric}","value":{value},"labels":{labels}}}"#
+        )
+    };
+    let of = |rows: &[String]| format!("[{}]", rows.join(", \n "));
+    let scrape = r#"{"_metric_scrape_time": 1.50}"#;
+    let want = [
+        row(1, "a/b", "x y", "null", "null"),
+        row(2, "a/b", "n", "\"NaN\"", r#"[1, {"k": null}]"#),
+        row(3, "a/b", "p", "1e+16", scrape),
+    ];
+    assert_eq!(get("a/b", Format::Json), of(&want));
+    let both = r#"{"_device_orig": ["a/b", "c"], "_metric_scrape_time": 1.50}"#;
+    let want = [
+        row(3, "n/1", "p", "1e+16", both),
+        row(4, "n/1", "p", "null", r#"{"_device_orig": ["c"]}"#),
+    ];
+    assert_eq!(get("n/1", Format::Json), of(&want));
+    let csv = get("a/b", Format::Csv);
+    assert!(csv.contains("a/b,\"x y\",,\n"), "{csv}");
+}

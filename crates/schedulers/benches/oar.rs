@@ -15,7 +15,7 @@
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts its PostgreSQL")]
 
 use model::{ClusterId, Timestamp};
-use schedulers::{OarDatabase, Scheduler};
+use schedulers::{DatabaseAddress, OarDatabase, ParametersError, Scheduler};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -136,8 +136,10 @@ async fn measure(postgres: &Postgres<'_>, running: i64, past: i64) {
     writeln!(out, "{running} jobs run, {WAITING} wait, {past} are over").unwrap();
     let cluster = ClusterId::new("oar").unwrap();
     let parameters = postgres.parameters("oar_ro");
-    let mut oar =
-        OarDatabase::new(cluster, &parameters, None, None, Duration::from_secs(60)).unwrap();
+    let limit = Duration::from_secs(60);
+    let no_tls = || Err(ParametersError::Malformed("TLS".to_owned()));
+    let address = DatabaseAddress::new(&parameters, no_tls, None, limit);
+    let mut oar = OarDatabase::new(cluster, address.unwrap(), limit);
     let mut bench = Bench { client: &client, oar: &mut oar, at: NOW };
     bench.report("a start", None).await;
     // The poller reads ended jobs once more, and refreshes unchanged jobs in turn.

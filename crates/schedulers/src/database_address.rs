@@ -12,9 +12,6 @@ pub enum ParametersError {
     /// They cannot be parsed.
     #[error("{0}; such as `host=/run/postgresql user=oar_ro dbname=oar`")]
     Malformed(String),
-    /// They require TLS, and the caller gave no authorities.
-    #[error("TLS needs certificates of authorities")]
-    NoAuthorities,
     /// They hold a password, which belongs in a file.
     #[error("remove the password; write it to a file of its own")]
     Password,
@@ -50,30 +47,23 @@ pub struct DatabaseAddress {
 }
 
 impl DatabaseAddress {
-    /// A database by libpq parameters and a separate password. With `sslmode=require` the connection is encrypted, and
-    /// `tls` verifies the certificate of the database; otherwise it is not encrypted. Opens no connection.
+    /// A database by libpq parameters and a separate password. With `sslmode=require` the connection is encrypted, and the
+    /// `authorities` verify the certificate of the database; otherwise it is not encrypted, and they are not read. Opens
+    /// no connection.
     ///
     /// # Errors
-    /// The parameters are malformed, require TLS without `tls`, or hold a password.
-    pub fn new(
+    /// The parameters are malformed or hold a password, or the authorities cannot be read.
+    pub fn new<E: From<ParametersError>>(
         parameters: &str,
-        tls: Option<Tls>,
+        authorities: impl FnOnce() -> Result<Tls, E>,
         password: Option<&str>,
         connect_time_max: Duration,
-    ) -> Result<Self, ParametersError> {
-        let mut config: Config = parameters.parse().map_err(|error: tokio_postgres::Error| {
-            ParametersError::Malformed(error_text(&error))
-        })?;
+    ) -> Result<Self, E> {
+        let mut config = parsed(parameters)?;
         let tls = match config.get_ssl_mode() {
-            SslMode::Require => Some(tls.ok_or(ParametersError::NoAuthorities)?),
+            SslMode::Require => Some(authorities()?),
             _ => None,
         };
-        if config.get_password().is_some() {
-            return Err(ParametersError::Password);
-        }
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(ParametersError::Malformed("`host` is missing".to_owned()));
-        }
         if let Some(password) = password {
             config.password(password);
         }
@@ -122,6 +112,20 @@ impl DatabaseAddress {
         };
         self.config.get_hosts().iter().filter_map(name).collect()
     }
+}
+
+/// Parses and checks parameters.
+fn parsed(parameters: &str) -> Result<Config, ParametersError> {
+    let config: Config = parameters
+        .parse()
+        .map_err(|error: tokio_postgres::Error| ParametersError::Malformed(error_text(&error)))?;
+    if config.get_password().is_some() {
+        return Err(ParametersError::Password);
+    }
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(ParametersError::Malformed("`host` is missing".to_owned()));
+    }
+    Ok(config)
 }
 
 /// The name and address of the database, for messages.

@@ -29,6 +29,14 @@ pub enum SchedulerError {
         /// The target's message.
         what: String,
     },
+    /// The target has nothing that jobmeter can poll.
+    #[error("{target}: {what}")]
+    Unusable {
+        /// The address, socket or program.
+        target: String,
+        /// What is missing or wrong, and what to do.
+        what: String,
+    },
     /// The answer has an unknown format.
     #[error("{target} sent an answer of unknown format: {what}")]
     Answer {

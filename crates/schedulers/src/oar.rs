@@ -13,4 +13,5 @@ mod states;
 mod track;
 
 pub use database::OarDatabase;
+pub(crate) use node_shares::NodeShares;
 pub use rest::OarRest;

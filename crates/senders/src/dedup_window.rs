@@ -3,28 +3,28 @@
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Consecutive numbers.
+/// Stored batches of one boot with consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Span {
+pub struct Span {
     /// The first of them.
-    pub(crate) first: u64,
+    pub first: u64,
     /// The last of them.
-    pub(crate) last: u64,
+    pub last: u64,
     /// The first instant of the first batch, by the sender's clock.
     #[serde(with = "crate::json::time")]
-    pub(crate) from: Timestamp,
+    pub from: Timestamp,
     /// The last instant of the last batch.
     #[serde(with = "crate::json::time")]
-    pub(crate) to: Timestamp,
+    pub to: Timestamp,
     /// Time of receipt of the first batch, by this machine's clock.
     #[serde(with = "crate::json::time")]
-    pub(crate) opened: Timestamp,
+    pub opened: Timestamp,
     /// Time of receipt of the last batch.
     #[serde(with = "crate::json::time")]
-    pub(crate) closed: Timestamp,
+    pub closed: Timestamp,
     /// None of its batches has samples: a time of receipt replaces their instants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) bare: bool,
+    pub bare: bool,
 }
 
 /// A batch as the window sees it.
@@ -59,6 +59,16 @@ pub(crate) struct Missing {
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
+    /// Spans in ascending order.
+    pub(crate) const fn of(spans: Vec<Span>) -> Self {
+        Self(spans)
+    }
+
+    /// All of them, in ascending order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Span> {
+        self.0.iter()
+    }
+
     /// Whether a number is stored.
     pub(crate) fn contain(&self, seq: u64) -> bool {
         let next = self.0.partition_point(|span| span.last < seq);

@@ -23,6 +23,7 @@ mod share;
 mod stored_gaps;
 
 pub use catalogue::Catalogue;
+pub use dedup_window::Span;
 pub use limits::Limits;
 pub use origin::{OriginState, Received};
 pub use origins::{OriginNumber, Origins};

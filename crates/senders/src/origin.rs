@@ -1,6 +1,6 @@
 //! One known sender: what it sent, when, and which of its batches are stored.
 
-use crate::dedup_window::{BatchMark, Missing, Spans};
+use crate::dedup_window::{BatchMark, Missing, Span, Spans};
 use crate::json;
 use crate::json::BootText;
 use crate::limits::Limits;
@@ -126,6 +126,29 @@ impl OriginState {
             front: None,
             devices: BTreeSet::new(),
         }
+    }
+
+    /// The stored batch numbers, boot by boot in ascending order.
+    pub fn spans(&self) -> impl Iterator<Item = (Boot, Span)> {
+        self.boots.iter().flat_map(|boot| boot.spans.all().map(|span| (boot.boot.0, *span)))
+    }
+
+    /// The same without the stored batch numbers, for a store that keeps these separately.
+    #[must_use]
+    pub fn without_spans(&self) -> Self {
+        let boot = |state: &BootState| BootState { spans: Spans::default(), ..*state };
+        Self {
+            name: self.name.clone(),
+            boots: self.boots.iter().map(boot).collect(),
+            gone: self.gone.clone(),
+            devices: self.devices.clone(),
+            ..*self
+        }
+    }
+
+    /// Sets the stored batch numbers. Boots that are not in the window have none.
+    pub fn set_spans(&mut self, mut spans: impl FnMut(Boot) -> Vec<Span>) {
+        self.boots.iter_mut().for_each(|state| state.spans = Spans::of(spans(state.boot.0)));
     }
 
     /// Whether a batch is stored.
@@ -283,6 +306,11 @@ impl OriginState {
         if self.devices.len() < OriginInfo::DEVICES_MAX {
             self.devices.insert(DeviceText(device.clone()));
         }
+    }
+
+    /// Records that it sends samples of the same devices as another state of it.
+    pub(crate) fn claim_as(&mut self, other: &Self) {
+        other.devices.iter().for_each(|device| self.claim(&device.0));
     }
 
     pub(crate) fn info(&self) -> OriginInfo {

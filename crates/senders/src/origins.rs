@@ -57,7 +57,28 @@ impl Origins {
         Some(number)
     }
 
-    pub(crate) fn get(&self, number: OriginNumber) -> Option<&OriginState> {
+    /// Replaces the states by those that a store has, after it could not write. Each origin keeps its number, so what refers to it
+    /// remains valid. Nothing of an origin without a stored state is stored.
+    pub fn restore(&mut self, stored: Vec<OriginState>) {
+        let mut stored: HashMap<Origin, OriginState> =
+            stored.into_iter().map(|state| (state.name.clone(), state)).collect();
+        for state in self.list.iter_mut().flatten() {
+            let found = stored.remove(&state.name);
+            let mut new = found.unwrap_or_else(|| OriginState::new(state.name.clone()));
+            new.claim_as(state);
+            *state = new;
+        }
+        for state in stored.into_values() {
+            if let Some(number) = self.number(&state.name, usize::MAX)
+                && let Some(new) = self.get_mut(number)
+            {
+                *new = state;
+            }
+        }
+    }
+
+    /// The sender with a number.
+    pub fn get(&self, number: OriginNumber) -> Option<&OriginState> {
         self.list.get(number as usize)?.as_ref()
     }
 
@@ -178,6 +199,10 @@ mod tests {
         Stored { boot: Boot([boot; 16]), mark, samples: 2, samples_rejected: 1 }
     }
 
+    fn stored_batch(seq: u64) -> Stored {
+        stored(1, seq, 600)
+    }
+
     fn origins() -> Origins {
         let mut origins = Origins::default();
         let number = origins.number(&Origin::new("n1").unwrap(), 10).unwrap();
@@ -258,6 +283,25 @@ mod tests {
         let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
         let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
         assert_eq!(again.infos(), origins.infos());
+    }
+
+    #[test]
+    fn restored_states_keep_the_numbers_and_devices_of_their_origins() {
+        let mut origins = origins();
+        let stored: Vec<_> = origins.all().cloned().collect();
+        let new = origins.number(&Origin::new("n2").unwrap(), 10).unwrap();
+        origins.get_mut(new).unwrap().note(&stored_batch(0), &Limits::default());
+        let n1 = origins.get_mut(0).unwrap();
+        n1.claim(&DeviceId::new("bmc1").unwrap());
+        n1.note(&stored_batch(5), &Limits::default());
+        let mut other = stored[0].clone();
+        other.name = Origin::new("n3").unwrap();
+        origins.restore([stored, vec![other]].concat());
+        let seen = |number: u32, seq| origins.get(number).unwrap().seen(Boot([1; 16]), seq);
+        assert_eq!([seen(0, 4), seen(0, 5), seen(new, 0)], [Seen::Before, Seen::New, Seen::New]);
+        let infos = origins.infos();
+        let names: Vec<&str> = infos.iter().map(|info| info.origin.as_str()).collect();
+        assert_eq!((names, infos[0].devices.len()), (vec!["n1", "n2", "n3"], 2));
     }
 
     #[test]

@@ -242,7 +242,9 @@ impl Registry {
     fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
         // The manifest of a block also lists its metrics.
         let Some((name, metric)) = self.catalogue.get(&series.metric) else {
-            return SeriesInfo { series, unit: Unit::Count, kind: Kind::Gauge, divisor };
+            // Another program wrote it into a database: its name states its meaning.
+            let (unit, kind) = (Unit::of_name(&series.metric), Kind::of_name(&series.metric));
+            return SeriesInfo { series, unit, kind, divisor };
         };
         let (unit, kind) = (metric.unit, metric.kind);
         SeriesInfo { series: Series { metric: Arc::clone(name), ..series }, unit, kind, divisor }

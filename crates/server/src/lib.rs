@@ -30,7 +30,7 @@ pub use lifecycle::server::{Server, Settings, StartError};
 pub use lifecycle::stores::StoreError;
 pub use lifecycle::{check, poller_process, sql_worker};
 pub use reloadable_config::{LiveErrors, ReloadError, is_reloadable};
-pub use schedulers::configured_schedulers::PlanError;
+pub use schedulers::database_addresses::SettingError;
 
 /// Returns the wall-clock time, for the log.
 pub fn now() -> model::Timestamp {

@@ -42,7 +42,7 @@ pub struct Chunk {
     pub series: Arc<SeriesInfo>,
     /// Instants, in microseconds since 1970, ascending.
     pub times: Vec<i64>,
-    /// Values, in the series' unit. As many as `times`.
+    /// Values, in the series' unit. As many as `times`. [`Self::NO_VALUE`]: the sample has none.
     pub values: Vec<f64>,
     /// Counter starts, run by run: the first row of the run, and the start that its samples carry, if any.
     /// The first run begins at row 0; neighbours differ.
@@ -52,6 +52,14 @@ pub struct Chunk {
 impl Chunk {
     /// Most rows of a chunk.
     pub const ROWS_MAX: usize = 64 << 10;
+
+    /// Stands for SQL's NULL, which other programs write into a database: a NaN with bits that no computation returns.
+    pub const NO_VALUE: f64 = f64::from_bits(0x7ff8_6e75_6c6c_0000);
+
+    /// Whether a sample has a value.
+    pub const fn has_value(value: f64) -> bool {
+        value.to_bits() != Self::NO_VALUE.to_bits()
+    }
 
     /// Instant, value and start of each sample.
     pub fn rows(&self) -> impl Iterator<Item = (Timestamp, f64, Option<Timestamp>)> {
@@ -243,6 +251,8 @@ pub struct Stats {
     pub settled: Option<Timestamp>,
     /// Samples deleted by retention since the directory was created.
     pub samples_removed: u64,
+    /// Rows of other programs in a database that no answer can show.
+    pub rows_hidden: u64,
     /// The last error of log, block or merge, if the last try failed.
     pub last_failure: Option<String>,
     /// Gaps stored.

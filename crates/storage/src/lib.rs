@@ -11,6 +11,7 @@ mod declared;
 mod reads;
 mod retention;
 mod select;
+mod shared_tables;
 mod storage;
 
 pub use answer::{
@@ -23,7 +24,10 @@ pub use declared::{DeclaredMetrics, RunMetrics};
 pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;
 pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};
+pub use shared_tables::{
+    JobsPart, JobsScope, OtherPromotions, PROMOTED_ROWS_MAX, PromotedRow, RunRow,
+};
 pub use storage::{
-    Clock, Done, Parts, Snapshot, Storage, StorageError, WINDOWS_US, is_total, share_of_rows,
-    windows_between, without_sums_of_totals,
+    Clock, Done, Parts, SharedTables, Snapshot, Storage, StorageError, WINDOWS_US, is_total,
+    share_of_rows, windows_between, without_sums_of_totals,
 };

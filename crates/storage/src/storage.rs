@@ -5,10 +5,13 @@ use crate::answer::{
 };
 use crate::append::{Incoming, Outcome};
 use crate::select::{Selector, SeriesCondition};
+use crate::shared_tables::{JobsPart, OtherPromotions, PromotedRow};
 use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The lengths of stored rollup windows, in microseconds.
 pub const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
@@ -96,6 +99,12 @@ pub trait Storage: Debug + Send + Sync {
     /// A consistent view: every query of it sees the same samples, each exactly once.
     fn snapshot(&self) -> Arc<dyn Snapshot>;
 
+    /// The same for a reader who may leave: then its calls end with an error, as soon as the store can.
+    fn snapshot_until(&self, has_left: Arc<AtomicBool>) -> Arc<dyn Snapshot> {
+        drop(has_left);
+        self.snapshot()
+    }
+
     /// The meaning of every metric, ordered by name.
     fn catalogue(&self) -> Vec<Arc<Metric>>;
 
@@ -119,11 +128,37 @@ pub trait Storage: Debug + Send + Sync {
     /// The store's statistics.
     fn stats(&self) -> Stats;
 
+    /// The tables that the store shares with people and programs who use its database; `None`: there is no database.
+    fn shared_tables(&self) -> Option<&dyn SharedTables> {
+        None
+    }
+
     /// Makes all accepted samples permanent in their final form, and waits for it.
     ///
     /// # Errors
     /// The store failed; nothing is lost, and it tries again.
     fn flush(&self) -> Result<(), StorageError>;
+}
+
+/// The shared tables. Calls block.
+pub trait SharedTables: Send + Sync {
+    /// Replaces jobs in the copy of the registry. Returns `false`, and changes nothing, if the step does not follow the
+    /// copy's last one: the copy is that of another registry, or an earlier state of it.
+    ///
+    /// # Errors
+    /// The database does not answer, or rejects a statement. The part can be copied again.
+    fn copy_jobs(&self, part: &JobsPart) -> Result<bool, StorageError>;
+
+    /// Makes the server's own rows in the table of promotions equal to `own`, deletes the rows `ended` of other programs,
+    /// and returns the remaining rows of other programs.
+    ///
+    /// # Errors
+    /// The database does not answer, or rejects a statement.
+    fn exchange_promotions(
+        &self,
+        own: &BTreeSet<PromotedRow>,
+        ended: &BTreeSet<PromotedRow>,
+    ) -> Result<OtherPromotions, StorageError>;
 }
 
 /// A consistent view of a store. It holds resources of the store, so keep it no longer than a query.

@@ -1,5 +1,6 @@
 //! The schedulers that a server polls, and how.
 
+use crate::programs::postgres::StoreSettings;
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, Setting, settings};
 use crate::settings::text::ServerUrl;
@@ -82,6 +83,33 @@ settings! {
     }
 }
 
+settings! {
+    /// Whether and how the server polls a site's own view of nodes and times.
+    NodetimeSettings, NODETIME, "Scheduler by a view" {
+        /// A view or table of jobs as Kwollect has it, read only: `nodetime_by_job`, or `schema.nodetime_by_job`, with the
+        /// columns `job_id`, `start_time`, `stop_time` and `node`. It may read a foreign table. Its jobs have no user, so
+        /// only administrators and staff see them.
+        "schedulers.nodetime.view" view: Option<String> = "" or "no view is polled", Kind::Text("NAME");
+        /// The database of the view: `host=… port=… user=… dbname=…`, as in `schedulers.oar.database`.
+        "schedulers.nodetime.database" database: Option<String> =
+            "" or "the database of `store = \"postgres\"`", Kind::Text("PARAMETERS");
+        /// File with the password of this database in its first line.
+        "schedulers.nodetime.password_file" password_file: Option<PathBuf> = "" or "no password",
+            Kind::Text("FILE");
+        /// File with the certificates of the authorities that may sign the certificate of this database, in PEM.
+        "schedulers.nodetime.ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
+        /// The cluster name of its jobs. If agents on its nodes find the same jobs, it is the cluster that they use, such
+        /// as `oar` or `slurm`.
+        "schedulers.nodetime.cluster" cluster: String = "nodetime", Kind::Text("NAME");
+        /// How often the server polls it for changes.
+        "schedulers.nodetime.period" period: Duration = "10s", PERIOD;
+        /// Longest time of a call.
+        "schedulers.nodetime.call_time_max" call_time_max: Duration = "30s", CALL;
+        /// At startup, the server reads jobs that ended within this time, and all jobs that are not over.
+        "schedulers.nodetime.back" back: Duration = "7d", BACK;
+    }
+}
+
 /// The schedulers that a server polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerSettings {
@@ -89,36 +117,56 @@ pub struct SchedulerSettings {
     pub oar: OarSettings,
     /// Slurm.
     pub slurm: SlurmSettings,
+    /// A site's own view of nodes and times.
+    pub nodetime: NodetimeSettings,
 }
 
 /// Their settings, in the order of the manual.
 pub(crate) fn scheduler_settings() -> Vec<Setting> {
-    [OAR, SLURM].concat()
+    [OAR, SLURM, NODETIME].concat()
 }
 
 impl SchedulerSettings {
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let oar = OarSettings::from_values(values, errors);
         let slurm = SlurmSettings::from_values(values, errors);
-        let settings = Self { oar: oar?, slurm: slurm? };
+        let nodetime = NodetimeSettings::from_values(values, errors);
+        let settings = Self { oar: oar?, slurm: slurm?, nodetime: nodetime? };
         settings.check_oar(values, errors);
         settings.check_slurm(values, errors);
-        for (key, cluster) in [
+        settings.check_nodetime(values, errors);
+        let clusters = [
             ("schedulers.oar.cluster", &settings.oar.cluster),
             ("schedulers.slurm.cluster", &settings.slurm.cluster),
-        ] {
+            ("schedulers.nodetime.cluster", &settings.nodetime.cluster),
+        ];
+        for (place, (key, cluster)) in clusters.into_iter().enumerate() {
             if let Err(error) = ClusterId::new(cluster) {
                 errors.push(values.error(key, &error.to_string()));
             } else if cluster.eq_ignore_ascii_case(ClusterId::LOCAL) {
                 let what = "`local` is reserved for jobs of `jobmeter run`";
                 errors.push(values.error(key, what));
             }
-        }
-        if settings.oar.cluster == settings.slurm.cluster {
-            let what = "two schedulers need different cluster names";
-            errors.push(values.error("schedulers.slurm.cluster", what));
+            if clusters.iter().take(place).any(|(_, other)| *other == cluster) {
+                let what = "two schedulers need different cluster names";
+                errors.push(values.error(key, what));
+            }
         }
         Some(settings)
+    }
+
+    /// Checks that a view without a database of its own has that of the store.
+    pub(crate) fn check_store(
+        &self,
+        store: &StoreSettings,
+        values: &Values,
+        errors: &mut Vec<ConfigError>,
+    ) {
+        let NodetimeSettings { view, database, .. } = &self.nodetime;
+        if view.is_some() && database.is_none() && store.database.is_none() {
+            let what = "it needs `schedulers.nodetime.database`, or `store = \"postgres\"`";
+            errors.push(values.error("schedulers.nodetime.view", what));
+        }
     }
 
     fn check_oar(&self, values: &Values, errors: &mut Vec<ConfigError>) {
@@ -135,6 +183,27 @@ impl SchedulerSettings {
         if oar.rest_user.is_some() && (oar.rest.is_none() || oar.password_file.is_none()) {
             let what = "it needs `schedulers.oar.rest` and `schedulers.oar.password_file`";
             wrong("schedulers.oar.rest_user", what);
+        }
+    }
+
+    fn check_nodetime(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        let NodetimeSettings { view, database, password_file, ca, .. } = &self.nodetime;
+        let mut wrong = |key, what| errors.push(values.error(key, what));
+        if database.as_ref().is_some_and(|text| text.contains("password")) {
+            let what = "write the password to a file and set `schedulers.nodetime.password_file`, \
+                        not here, where it is visible to everyone";
+            wrong("schedulers.nodetime.database", what);
+        }
+        if database.is_some() && view.is_none() {
+            wrong("schedulers.nodetime.database", "it needs `schedulers.nodetime.view`");
+        }
+        let needs_database = "it needs `schedulers.nodetime.database`";
+        for (key, file) in
+            [("schedulers.nodetime.password_file", password_file), ("schedulers.nodetime.ca", ca)]
+        {
+            if file.is_some() && database.is_none() {
+                wrong(key, needs_database);
+            }
         }
     }
 

@@ -275,8 +275,8 @@ settings! {
         /// The server deletes rollups of an hour that are older.
         "retention.hours_age_max" hours_age_max: Option<Duration> = "" or "none", AGE;
         /// How long the server accepts late samples; then rollups become final. If space runs out, samples are
-        /// deleted earlier.
-        "retention.late_max" late_max: Duration = "7d",
+        /// deleted earlier. With `store = "postgres"`, default: no limit.
+        "retention.late_max" late_max: Option<Duration> = "" or "7d, or none with `store = \"postgres\"`",
             Kind::Duration { min: Duration::from_secs(3600), max: Duration::from_secs(366 * 86_400) };
     }
 }
@@ -426,6 +426,7 @@ impl ServerConfig {
             errors.push(values.error("client_ca", what));
         }
         self.store.check(&self.retention, values, errors);
+        self.schedulers.check_store(&self.store, values, errors);
         self.check_access(values, errors);
         if self.access.loopback == Loopback::None
             && listen.token_file.is_none()

@@ -7,12 +7,15 @@
 mod changes;
 mod job_promotions;
 mod marks;
+mod promoted_rows;
 mod promotions;
 mod schema;
 
 pub use changes::{Change, Flush, NewChange};
 pub use job_promotions::{Rule, Wanted, wanted};
 pub use marks::{Decision, Mark, MarkKind};
+pub(crate) use promoted_rows::is_of_row;
+pub use promoted_rows::{FromRows, PROMOTED_METRICS, PromotedKey};
 pub use promotions::{
     FromJobs, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin, Quota,
 };

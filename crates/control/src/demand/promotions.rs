@@ -365,6 +365,17 @@ fn insert(change: &Transaction<'_>, row: &Line<'_>, now: Timestamp) -> Result<i6
     ])?)
 }
 
+/// Adds a promotion of origin `hand` without an end.
+pub(super) fn insert_row(
+    change: &Transaction<'_>,
+    (nodes, metric): (&str, &str),
+    by: &str,
+    now: Timestamp,
+) -> Result<i64, DemandError> {
+    let origin = PromotionOrigin::Hand;
+    insert(change, &Line { nodes, metric, until: None, by, origin, job: None, uid: None }, now)
+}
+
 /// Returns the promotions that are active at an instant. It adds a message for each invalid row written
 /// by hand to `passed_over`.
 pub(super) fn held(

@@ -352,3 +352,25 @@ fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
     assert!(matches!(full, Err(DemandError::Full { most: BY_RULE_MAX, .. })));
     demand.promote_by_rule(&new, at(100)).unwrap();
 }
+
+#[test]
+fn promotions_follow_rows_of_a_database_and_have_a_limit() {
+    let (_dir, demand) = open(DemandLimits { promotions_max: 20, ..DemandLimits::default() });
+    let rows = |names: &[&str]| -> std::collections::BTreeSet<PromotedKey> {
+        names.iter().map(|name| ((*name).into(), "x".into())).collect()
+    };
+    demand.promote(&[promotion("a", 100, 1000, None)], None, at(0)).unwrap();
+    let two = demand.follow_rows(&rows(&["n1", "n2", "n3"]), at(1)).unwrap();
+    assert_eq!((two.held, two.left_out, two.changes), (rows(&["n1", "n2"]), 1, 2));
+    let same = demand.follow_rows(&rows(&["n1", "n2"]), at(2)).unwrap();
+    assert_eq!((same.held, same.left_out, same.changes), (rows(&["n1", "n2"]), 0, 0));
+    let moved = demand.follow_rows(&rows(&["n2", "n4"]), at(3)).unwrap();
+    assert_eq!((moved.held, moved.changes), (rows(&["n2", "n4"]), 2));
+    let (held, _) = demand.held(at(4)).unwrap();
+    let shown = |one: &Promotion| (one.nodes.to_string(), one.origin.word(), one.by.to_string());
+    let by_row = |node: &str| (node.to_owned(), "hand", PROMOTED_METRICS.to_owned());
+    let expected = vec![("n1".to_owned(), "api", "alice".to_owned()), by_row("n2"), by_row("n4")];
+    assert_eq!(held.promotions.iter().map(shown).collect::<Vec<_>>(), expected);
+    demand.follow_rows(&rows(&[]), at(5)).unwrap();
+    assert_eq!(metrics(&demand, at(6)), ["a"]);
+}

@@ -1,7 +1,7 @@
 //! Selects the promotions that fit into a node's settings. A node rejects more promotions or bytes. Promotions of administrators come first, then users share the rest evenly, and the
 //! remainder is cut.
 
-use crate::demand::{PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin};
+use crate::demand::{PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin, is_of_row};
 use model::Timestamp;
 use model::setting::{PROMOTIONS_MAX, SETTINGS_BYTES_MAX};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,7 +84,9 @@ impl<'a> FittingPromotions<'a> {
 /// by hand, or an API caller without a user ID.
 fn is_of_administrators(promotion: &Promotion) -> bool {
     match promotion.origin {
-        PromotionOrigin::Rule | PromotionOrigin::Hand => true,
+        PromotionOrigin::Rule => true,
+        // Any user's job may request rows of that table.
+        PromotionOrigin::Hand => !is_of_row(promotion),
         PromotionOrigin::Api => promotion.uid.is_none(),
         PromotionOrigin::Job => false,
     }

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Change", &["set", "flush", "promote", "token", "account"]),
     (
         "Operate",
-        &["server", "check", "backup", "verify", "audit", "dashboards", "completions", "man"],
+        &["server", "check", "db", "backup", "verify", "audit", "dashboards", "completions", "man"],
     ),
     ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),

@@ -5,7 +5,7 @@ mod jsonb;
 
 pub use json_objects::{JsonObjects, json_text};
 
-use crate::is_unprintable;
+use crate::{FOREIGN_BYTES_MAX, is_unprintable};
 use jsonb::{canonical, members, object, quote, text_of};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -99,6 +99,17 @@ impl Labels {
             Err(error @ LabelsError::EmptyKey) => Err(error),
             _ => Err(wrong()),
         }
+    }
+
+    /// Labels of rows that another program wrote into a database, as PostgreSQL prints them: any JSON value, and `null` for
+    /// absent labels. `None` if the text is longer than [`FOREIGN_BYTES_MAX`].
+    pub fn foreign(text: &str) -> Option<Self> {
+        (text.len() <= FOREIGN_BYTES_MAX).then(|| Self(Arc::from(text)))
+    }
+
+    /// Whether they are pairs of keys and values; those of other programs may be any JSON value.
+    pub fn is_object(&self) -> bool {
+        self.0.starts_with('{')
     }
 
     /// Canonical labels of a JSON object; of duplicate keys the last counts.
@@ -197,6 +208,9 @@ impl Labels {
     /// These labels without a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
+        if !self.is_object() {
+            return self.clone();
+        }
         let mut members = self.members();
         members.retain(|(known, _)| known != key);
         Self::of_members(members).unwrap_or_default()

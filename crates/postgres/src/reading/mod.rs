@@ -1,5 +1,6 @@
 //! Queries: one read transaction each.
 
+mod other_series;
 pub(crate) mod session;
 mod snapshot;
 pub(crate) mod view;

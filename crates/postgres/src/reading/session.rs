@@ -1,17 +1,24 @@
 //! One read transaction: a connection of its own, with a portal for each scan. All portals see the same state.
 
 use crate::connection::{Connector, DatabaseError, connect};
+use crate::shared::Shared;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::runtime::Handle;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Portal, Row};
+use tokio_postgres::{Portal, Row, SimpleQueryMessage};
 
 /// Rows that one request reads at most.
 const ROWS: i32 = 16 << 10;
+/// Interval of checks whether the reader of a running statement has left.
+const LEFT_EVERY: Duration = Duration::from_millis(250);
+/// How long a session waits for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Requests that wait for a session.
 const WAITING: usize = 8;
 
@@ -43,6 +50,8 @@ enum Request {
 pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
     next: AtomicU64,
+    /// The series of rows from this instant on are in the book; `None`: not read yet.
+    pub(super) looked: Mutex<Option<i64>>,
 }
 
 /// The rows of one query, part by part.
@@ -56,15 +65,18 @@ pub(crate) struct RowScan {
 impl Session {
     /// A session that has not begun.
     pub(crate) fn new(
-        runtime: &Handle,
-        connector: &Arc<dyn Connector>,
+        shared: &Arc<Shared>,
         free: &Arc<Semaphore>,
         time_max_ms: u32,
+        has_left: Arc<AtomicBool>,
     ) -> Arc<Self> {
         let (requests, received) = mpsc::channel(WAITING);
-        let (connector, free) = (Arc::clone(connector), Arc::clone(free));
-        runtime.spawn(async move { serve(received, &*connector, free, time_max_ms).await });
-        Arc::new(Self { requests, next: 0.into() })
+        let (connector, free) = (Arc::clone(&shared.connector), Arc::clone(free));
+        shared.runtime.spawn(async move {
+            let reader = Reader { connector: &*connector, has_left, pid: AtomicI32::new(0) };
+            serve(received, &reader, free, time_max_ms).await
+        });
+        Arc::new(Self { requests, next: 0.into(), looked: Mutex::default() })
     }
 
     /// The rows of a query.
@@ -98,12 +110,12 @@ impl Drop for RowScan {
 /// Serves the requests of one session until its last user drops it.
 async fn serve(
     mut requests: mpsc::Receiver<Request>,
-    connector: &dyn Connector,
+    reader: &Reader<'_>,
     free: Arc<Semaphore>,
     time_max_ms: u32,
 ) {
     let Some(first) = requests.recv().await else { return };
-    let opened = open(connector, free).await;
+    let opened = open(reader.connector, free).await;
     let (mut client, _permit) = match opened {
         Ok(opened) => opened,
         Err(error) => return reject(first, error),
@@ -118,9 +130,15 @@ async fn serve(
         Ok(transaction) => transaction,
         Err(error) => return reject(first, error.into()),
     };
-    let limit = format!("SET LOCAL statement_timeout = {time_max_ms}");
-    if let Err(error) = transaction.batch_execute(&limit).await {
-        return reject(first, error.into());
+    // No partition is dropped, and no row moves between partitions, once the snapshot of this transaction is taken.
+    let limit = format!(
+        "SET LOCAL statement_timeout = {time_max_ms}; \
+         LOCK TABLE ONLY metrics, ONLY jobmeter.job_metrics IN ACCESS SHARE MODE; \
+         SELECT pg_backend_pid()"
+    );
+    match transaction.simple_query(&limit).await {
+        Ok(answers) => reader.found(&answers),
+        Err(error) => return reject(first, error.into()),
     }
     let mut portals: BTreeMap<u64, Portal> = BTreeMap::new();
     let mut request = Some(first);
@@ -135,7 +153,7 @@ async fn serve(
                     let rows = read(&transaction, &portal).await?;
                     Ok((portal, rows))
                 };
-                let result = result.await.map(|(portal, rows)| {
+                let result = reader.unless_gone(result).await.map(|(portal, rows)| {
                     portals.insert(number, portal);
                     rows
                 });
@@ -143,7 +161,7 @@ async fn serve(
             }
             Request::Next(number, answer) => {
                 let result = match portals.get(&number) {
-                    Some(portal) => read(&transaction, portal).await,
+                    Some(portal) => reader.unless_gone(read(&transaction, portal)).await,
                     None => Ok(Vec::new()),
                 };
                 answer.send(result).ok();
@@ -154,12 +172,54 @@ async fn serve(
     }
 }
 
+/// The reader of a session.
+struct Reader<'a> {
+    connector: &'a dyn Connector,
+    has_left: Arc<AtomicBool>,
+    /// The process of the session in the database.
+    pid: AtomicI32,
+}
+
+impl Reader<'_> {
+    fn found(&self, answers: &[SimpleQueryMessage]) {
+        let pid = answers.iter().find_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        self.pid.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Does some work; ends its statement when the reader leaves.
+    async fn unless_gone<T>(
+        &self,
+        work: impl Future<Output = Result<T, DatabaseError>>,
+    ) -> Result<T, DatabaseError> {
+        let mut work = pin!(work);
+        loop {
+            if let Ok(result) = tokio::time::timeout(LEFT_EVERY, &mut work).await {
+                return result;
+            }
+            if self.has_left.load(Ordering::Relaxed) {
+                let pid = self.pid.load(Ordering::Relaxed);
+                // If it fails, the statement ends at its time limit.
+                if let Ok(client) = connect(self.connector).await {
+                    client.query("SELECT pg_cancel_backend($1)", &[&pid]).await.ok();
+                }
+                return work.await;
+            }
+        }
+    }
+}
+
 async fn open(
     connector: &dyn Connector,
     free: Arc<Semaphore>,
 ) -> Result<(tokio_postgres::Client, OwnedSemaphorePermit), DatabaseError> {
     let closed = |_| DatabaseError::Unreachable("the store is closing".to_owned());
-    let permit = free.acquire_owned().await.map_err(closed)?;
+    // A thread that has a session may wait for another one.
+    let busy = |_| DatabaseError::Unreachable(format!("no free connection within {WAIT_MAX:?}"));
+    let permit = tokio::time::timeout(WAIT_MAX, free.acquire_owned()).await.map_err(busy)?;
+    let permit = permit.map_err(closed)?;
     Ok((connect(connector).await?, permit))
 }
 

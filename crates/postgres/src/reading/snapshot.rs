@@ -44,32 +44,19 @@ impl storage::Snapshot for View {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<Arc<SeriesInfo>>, StorageError> {
-        let targets = self.targets(selector, (from.0, to.0)).into_iter();
+        let targets = self.targets(selector, (from.0, to.0))?.into_iter();
         Ok(targets.map(|target| target.info).collect())
     }
 
     fn last(&self, selector: &Selector) -> Vec<LastValue> {
         let since = self.shared.now().plus(-self.shared.settings.senders.series_idle_us);
-        let live: Vec<_> = {
-            let book = self.shared.series();
-            let live = book.select(selector).filter(|(_, stored)| stored.received >= since);
-            live.map(|(series, stored)| {
-                (
-                    series.clone(),
-                    stored.divisor,
-                    stored.last_us,
-                    stored.last_value,
-                    stored.start_at(stored.last_us),
-                )
-            })
-            .collect()
-        };
+        // The caller's thread may have a view already.
+        let latest = Self::quick(&self.shared).latest(selector, since);
         let books = self.shared.books();
-        let value = live.into_iter().map(|(series, divisor, at, value, start)| LastValue {
-            series: books.registry.series_info(series, divisor),
-            at: Timestamp(at),
-            value,
-            start,
+        let value = latest.into_iter().filter_map(|one| {
+            let (at, value) = one.sample?;
+            let series = books.registry.series_info(one.series, one.divisor);
+            Some(LastValue { series, at: Timestamp(at), value, start: one.start })
         });
         value.collect()
     }
@@ -101,7 +88,11 @@ impl storage::Snapshot for View {
     }
 
     fn extent(&self) -> Option<(Timestamp, Timestamp)> {
-        self.shared.series().extent().map(|(from, to)| (Timestamp(from), Timestamp(to)))
+        let span = self.span().unwrap_or_else(|error| {
+            log::warn!("the extent of samples without rows of other programs: {error}");
+            self.shared.series().extent()
+        });
+        span.map(|(from, to)| (Timestamp(from), Timestamp(to)))
     }
 
     fn estimate_rows(
@@ -110,6 +101,7 @@ impl storage::Snapshot for View {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<u64, StorageError> {
+        self.find_others(selector, (from.0, to.0))?;
         let book = self.shared.series();
         let rows = book.select(selector).filter(|(series, _)| self.shows(series, (from, to)));
         Ok(rows.map(|(_, stored)| stored.rows_between(from.0, to.0)).sum())

@@ -7,21 +7,25 @@ use crate::shared::Shared;
 use model::{Series, Timestamp};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
+use tokio::sync::Semaphore;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 /// Series that one statement reads.
 pub(crate) const SERIES_MAX: usize = 1000;
 
-/// One branch reads samples of nodes, the other samples of jobs. Rows of one instant come in the order of their storage.
+/// One branch reads samples of nodes, the other samples of jobs. Numbers in labels are equal only if their texts are. Rows of one instant come in the order of their storage.
 const SAMPLES: &str = "
-WITH wanted AS (SELECT place, device, metric, labels::jsonb AS labels, cluster, job FROM unnest(
-    $1::int4[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[])
-    AS wanted (place, device, metric, labels, cluster, job))
+WITH wanted AS (SELECT place, device, metric, labels::jsonb AS labels, cluster, job,
+        CASE WHEN has_numbers THEN labels END AS text
+    FROM unnest($1::int4[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[], $9::bool[])
+    AS wanted (place, device, metric, labels, cluster, job, has_numbers))
 SELECT place, timestamp, value FROM (
-    SELECT place, timestamp, coalesce(value, 'NaN') AS value, m.tableoid AS part, m.ctid AS at
+    SELECT place, timestamp, value, m.tableoid AS part, m.ctid AS at
     FROM metrics AS m JOIN wanted ON job IS NULL AND device = m.device_id AND metric = m.metric_id
-        AND wanted.labels = m.labels
+        AND wanted.labels = coalesce(m.labels, 'null') AND (text IS NULL OR text = m.labels::text)
     WHERE m.device_id = ANY ($2) AND m.metric_id = ANY ($3) AND timestamp BETWEEN $7 AND $8
     UNION ALL
     SELECT place, timestamp, value, m.tableoid, m.ctid
@@ -29,14 +33,19 @@ SELECT place, timestamp, value FROM (
         AND device = m.device_id AND metric = m.metric_id AND wanted.labels = m.labels
     WHERE m.device_id = ANY ($2) AND m.job_id = ANY ($6) AND timestamp BETWEEN $7 AND $8) AS rows
 ORDER BY place, timestamp, part, at";
+/// First and last instant of node samples.
+const EXTENT: &str = "SELECT (SELECT min(timestamp) FROM metrics WHERE timestamp BETWEEN $1 AND $2), \
+                      (SELECT max(timestamp) FROM metrics WHERE timestamp BETWEEN $1 AND $2)";
 const SETTLED: &str = "SELECT settled_us FROM jobmeter.state";
 
 /// A view of the store. Its scans read one state of the database.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) shared: Arc<Shared>,
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
     filter: Option<SeriesFilter>,
+    /// Whether windows come from samples alone.
+    pub(super) recomputes: bool,
 }
 
 /// A series to read.
@@ -50,8 +59,10 @@ pub(crate) struct Target {
 
 /// Chunks of a selection, series by series.
 pub(crate) struct ChunkScan {
-    session: Arc<Session>,
+    view: View,
     span: (i64, i64),
+    /// The selection, until its series are read.
+    selector: Option<Selector>,
     /// Series of later statements.
     rest: VecDeque<Target>,
     /// Series of the current statement.
@@ -63,22 +74,42 @@ pub(crate) struct ChunkScan {
 impl View {
     /// A view for a query.
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        Self::with_limit(shared, shared.settings.statement_time_max_ms)
+        Self::until(shared, Arc::default())
     }
 
-    /// A view for maintenance, which takes its time.
-    pub(crate) fn unlimited(shared: &Arc<Shared>) -> Self {
-        Self::with_limit(shared, 0)
+    /// A view for a query whose reader may leave.
+    pub(crate) fn until(shared: &Arc<Shared>, has_left: Arc<AtomicBool>) -> Self {
+        Self::with(shared, &shared.readers, shared.settings.statement_time_max_ms, has_left)
     }
 
-    fn with_limit(shared: &Arc<Shared>, time_max_ms: u32) -> Self {
-        let session =
-            Session::new(&shared.runtime, &shared.connector, &shared.readers, time_max_ms);
-        Self { shared: Arc::clone(shared), session, filter: None }
+    /// A view for maintenance, which takes its time, and computes all windows from samples.
+    pub(crate) fn recomputing(shared: &Arc<Shared>) -> Self {
+        Self { recomputes: true, ..Self::with(shared, &shared.readers, 0, Arc::default()) }
+    }
+
+    /// A view for one quick read of a thread that may have another view.
+    pub(crate) fn quick(shared: &Arc<Shared>) -> Self {
+        let time_max_ms = shared.settings.statement_time_max_ms;
+        Self::with(shared, &shared.quick_readers, time_max_ms, Arc::default())
+    }
+
+    fn with(
+        shared: &Arc<Shared>,
+        free: &Arc<Semaphore>,
+        time_max_ms: u32,
+        has_left: Arc<AtomicBool>,
+    ) -> Self {
+        let session = Session::new(shared, free, time_max_ms, has_left);
+        Self { shared: Arc::clone(shared), session, filter: None, recomputes: false }
     }
 
     /// The series of a selection that may have samples within an interval.
-    pub(crate) fn targets(&self, selector: &Selector, (from, to): (i64, i64)) -> Vec<Target> {
+    pub(crate) fn targets(
+        &self,
+        selector: &Selector,
+        (from, to): (i64, i64),
+    ) -> Result<Vec<Target>, StorageError> {
+        self.find_others(selector, (from, to))?;
         let opened = self.shared.opened;
         let found: Vec<(i64, Series, u32, Vec<_>)> = {
             let book = self.shared.series();
@@ -99,7 +130,29 @@ impl View {
             info: books.registry.series_info(series, divisor),
             starts,
         });
-        target.collect()
+        Ok(target.collect())
+    }
+
+    /// First and last instant of all samples that this view sees.
+    pub(crate) fn span(&self) -> Result<Option<(i64, i64)>, StorageError> {
+        let has_looked = self.has_looked()?;
+        let (own, others) = {
+            let book = self.shared.series();
+            (book.extent(), book.others())
+        };
+        if others.is_none() && has_looked {
+            return Ok(own);
+        }
+        let values: Vec<Box<dyn ToSql + Sync + Send>> =
+            vec![Box::new(Micros(i64::MIN)), Box::new(Micros(i64::MAX))];
+        let rows = self.query(Query { statement: EXTENT, values }).read()?;
+        let stored = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let stored: Option<(Option<Micros>, Option<Micros>)> =
+            stored.transpose().map_err(failed)?;
+        let stored = stored.and_then(|(first, last)| Some((first?.0, last?.0)));
+        let spans = || own.into_iter().chain(stored);
+        let first = spans().map(|(first, _)| first).min();
+        Ok(first.zip(spans().map(|(_, last)| last).max()))
     }
 
     /// The same view, limited to series that meet a condition.
@@ -125,14 +178,23 @@ impl View {
     }
 
     pub(crate) fn chunks(&self, selector: &Selector, span: (i64, i64)) -> ChunkScan {
-        let rest = self.targets(selector, span).into();
-        let session = Arc::clone(&self.session);
-        ChunkScan { session, span, rest, targets: Vec::new(), scan: None, ready: VecDeque::new() }
+        ChunkScan {
+            view: self.clone(),
+            span,
+            selector: Some(selector.clone()),
+            rest: VecDeque::new(),
+            targets: Vec::new(),
+            scan: None,
+            ready: VecDeque::new(),
+        }
     }
 }
 
 impl ChunkScan {
     fn read(&mut self) -> Result<Option<Chunk>, StorageError> {
+        if let Some(selector) = self.selector.take() {
+            self.rest = self.view.targets(&selector, self.span)?.into();
+        }
         loop {
             if let Some(chunk) = self.ready.pop_front() {
                 return Ok(Some(chunk));
@@ -149,8 +211,10 @@ impl ChunkScan {
                 self.scan = None;
                 continue;
             }
-            let sample =
-                |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, Micros>(1)?.0, row.try_get(2)?));
+            let sample = |row: &Row| {
+                let value = row.try_get::<_, Option<f64>>(2)?.unwrap_or(Chunk::NO_VALUE);
+                Ok((row.try_get(0)?, row.try_get::<_, Micros>(1)?.0, value))
+            };
             let rows: Vec<(i32, i64, f64)> =
                 rows.iter().map(sample).collect::<Result<_, _>>().map_err(failed)?;
             for of_one in rows.chunk_by(|a, b| a.0 == b.0) {
@@ -173,7 +237,8 @@ impl ChunkScan {
         let job = |one: &Series| one.job.as_ref().map(|job| job.id.get());
         let jobs: Vec<Option<i64>> = series().map(job).collect();
         let (from, to) = self.span;
-        self.scan = Some(self.session.query(Query {
+        let has_numbers: Vec<bool> = series().map(|one| has_numbers(one.labels.as_str())).collect();
+        self.scan = Some(self.view.query(Query {
             statement: SAMPLES,
             values: vec![
                 Box::new(places),
@@ -184,9 +249,24 @@ impl ChunkScan {
                 Box::new(jobs),
                 Box::new(Micros(from)),
                 Box::new(Micros(to)),
+                Box::new(has_numbers),
             ],
         }));
     }
+}
+
+/// Whether labels have a number: a digit outside of texts.
+fn has_numbers(labels: &str) -> bool {
+    let (mut is_text, mut is_escaped) = (false, false);
+    labels.bytes().any(|byte| {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ => return !is_text && byte.is_ascii_digit(),
+        }
+        false
+    })
 }
 
 /// The samples of one series.
@@ -227,4 +307,19 @@ impl Iterator for ChunkScan {
 /// A database error as the error of a store.
 pub(crate) fn failed(error: tokio_postgres::Error) -> StorageError {
     DatabaseError::from(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_labels() {
+        for labels in [r#"{"a": 1.0}"#, r#"["x", {"b": -2}]"#, "7", r#"{"\"": 1}"#] {
+            assert!(has_numbers(labels), "{labels}");
+        }
+        for labels in ["{}", "null", r#"{"cpu1": "0", "a\"": "1", "b\\": null}"#] {
+            assert!(!has_numbers(labels), "{labels}");
+        }
+    }
 }

@@ -66,12 +66,12 @@ impl WindowScan {
     /// Begins both scans.
     fn begin(&self) -> Result<(Peekable<Settled>, Peekable<Computed>), StorageError> {
         let (first, last) = self.span;
-        let is_kept = WINDOWS_US.contains(&self.window_us);
+        let is_kept = WINDOWS_US.contains(&self.window_us) && !self.view.recomputes;
         let settled = self.view.settled()?.filter(|_| is_kept).map_or(i64::MIN, |at| at.0);
         let of_rollups = (first, last.min(settled.saturating_sub(1)));
         let samples = (first.max(settled), last.saturating_add(self.window_us - 1));
         let rest = match of_rollups.0 <= of_rollups.1 {
-            true => self.view.targets(&self.selector, of_rollups).into(),
+            true => self.view.targets(&self.selector, of_rollups)?.into(),
             false => VecDeque::new(),
         };
         let settled = Settled {
@@ -218,7 +218,8 @@ impl Iterator for Computed {
         let series = Arc::clone(&first.series);
         let (mut rolling, mut windows) = (RollupWindows::new(self.window_us), Vec::new());
         let mut push = |chunk: &Chunk| {
-            let points = chunk.rows().map(|(at, value, start)| Point { at, value, start });
+            let rows = chunk.rows().filter(|(_, value, _)| Chunk::has_value(*value));
+            let points = rows.map(|(at, value, start)| Point { at, value, start });
             points.for_each(|point| windows.extend(rolling.push(point)));
         };
         push(&first);

@@ -1,101 +1,175 @@
 //! Settles time, and deletes what is older than its limit (decisions 0011 and 0012).
 
-use crate::connection::{DatabaseError, connect};
+use crate::connection::DatabaseError;
 use crate::copy::Micros;
 use crate::reading::view::View;
 use crate::rollup_rows::RollupRows;
 use crate::shared::{Settings, Shared};
+use crate::writing::maintenance_connection::MaintenanceConnection;
+use crate::writing::partition_drain::drain;
+use crate::writing::partitions::{TABLES, create_ahead, floor};
+use crate::writing::retention::{OLDEST, remove, remove_series};
+use crate::writing::{discovery, late_rollups};
 use model::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{Selector, Snapshot, StorageError, WINDOWS_US};
-use tokio_postgres::Client;
 
 /// Ranges begin and end at multiples of the longest window.
-const GRAIN_US: i64 = WINDOWS_US[1];
+pub(super) const GRAIN_US: i64 = WINDOWS_US[1];
 /// Rollups that one statement writes.
 const ROLLUPS_MAX: usize = 10_000;
-const OLDEST: &str = "SELECT least((SELECT min(timestamp) FROM metrics WHERE timestamp >= $1), \
-                      (SELECT min(timestamp) FROM jobmeter.job_metrics WHERE timestamp >= $1))";
-const REMOVE: &str = "WITH nodes AS (DELETE FROM metrics WHERE timestamp < $1 RETURNING 1), \
-                      jobs AS (DELETE FROM jobmeter.job_metrics WHERE timestamp < $1 RETURNING 1) \
-                      UPDATE jobmeter.state SET samples_removed = samples_removed \
-                      + (SELECT count(*) FROM nodes) + (SELECT count(*) FROM jobs) \
-                      RETURNING samples_removed";
+const SET_REMOVED: &str = "UPDATE jobmeter.state SET removed_us = greatest(removed_us, $1)";
+/// Returns the number of the transaction.
+const PUBLISH: &str = "UPDATE jobmeter.state SET settling_us = greatest(settling_us, $1) \
+                       RETURNING pg_current_xact_id()::text::bigint";
+/// The oldest transaction that writes.
+const OLDEST_WRITER: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+/// For up to ten seconds.
+const PUBLISH_TRIES: u32 = 500;
+const PUBLISH_WAIT: Duration = Duration::from_millis(20);
 const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 AND at_us < $2";
 
-/// Does all due maintenance.
+/// Does all due maintenance. A part that fails does not stop the others.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
-    let client = shared.runtime.block_on(connect(&*shared.connector))?;
-    let Settings { settle_after_us, settle_step_us, keep_samples_us, keep_rollups_us, .. } =
-        shared.settings;
-    // A clock that is ahead deletes nothing: the time counts as at most an hour after the newest sample.
-    let Some((_, newest)) = shared.series().extent() else { return Ok(()) };
-    let now = shared.now().0.min(newest.saturating_add(GRAIN_US));
+    let connection = MaintenanceConnection::open(shared)?;
+    let created = {
+        let _committing = shared.committing.lock();
+        shared.runtime.block_on(create_ahead(&connection.client, shared.now()))
+    };
+    let settled = settle_and_remove(&connection);
+    let drained = TABLES.iter().map(|table| drain(&connection, table));
+    let drained = drained.fold(Ok(()), Result::and);
+    created.map_err(StorageError::from).and(settled).and(drained.map_err(StorageError::from))
+}
+
+fn settle_and_remove(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    if !discovery::look(connection.shared, &connection.client)? {
+        return Ok(());
+    }
+    settle_due(connection)?;
+    late_rollups::recompute(connection)?;
+    remove_old(connection)
+}
+
+/// Settles what is due, range by range.
+fn settle_due(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    let shared = connection.shared;
+    let Settings { settle_after_us, settle_step_us, rejects_late, .. } = shared.settings;
+    let Some(now) = now(shared) else { return Ok(()) };
     let late = floor(now.saturating_sub(settle_after_us), settle_step_us);
-    while let Some((from, to)) = shared.runtime.block_on(next_range(shared, &client, late))? {
-        let settled = settle(shared, &client, from, to);
-        if settled.is_err() {
+    if next_range(connection, late)?.is_none() || !publish(connection, late)? {
+        return Ok(());
+    }
+    while let Some((from, to)) =
+        next_range(connection, late)?.filter(|_| !shared.closing.is_closed())
+    {
+        let settled = settle(connection, from, to);
+        if settled.is_err() && rejects_late {
             shared.books().settled = shared.settled().unwrap_or(Timestamp(i64::MIN));
         }
         settled?;
     }
-    let remove = async {
-        let oldest =
-            now.saturating_sub(keep_samples_us).min(shared.settled().map_or(i64::MIN, |at| at.0));
-        if keep_samples_us < i64::MAX {
-            let row = client.query_one(REMOVE, &[&Micros(floor(oldest, GRAIN_US))]).await?;
-            let removed: i64 = row.try_get(0)?;
-            shared.stats().samples_removed = u64::try_from(removed).unwrap_or(0);
-        }
-        for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
-            let oldest = now.saturating_sub(keep_us);
-            client.execute(REMOVE_ROLLUPS, &[&window_us, &oldest]).await?;
-        }
-        Ok::<(), DatabaseError>(())
+    Ok(())
+}
+
+/// The time of retention. A clock that is ahead deletes nothing: it counts as at most an hour after the newest sample of a
+/// sender. Without senders, after the newest row.
+fn now(shared: &Shared) -> Option<i64> {
+    let (_, newest) = {
+        let book = shared.series();
+        book.extent().or(book.others())?
     };
-    Ok(shared.runtime.block_on(remove)?)
+    Some(shared.now().0.min(newest.saturating_add(GRAIN_US)))
+}
+
+/// Publishes that earlier rows are late, and waits for the transactions that do not see it. Returns false if one of them
+/// runs for long.
+fn publish(connection: &MaintenanceConnection<'_>, late: i64) -> Result<bool, StorageError> {
+    let shared = connection.shared;
+    *shared.settling.lock() = late;
+    // A transaction of the writer that began before has samples of the time.
+    drop(shared.committing.lock());
+    let own = connection.number(PUBLISH, &[&late])?;
+    for _ in 0..PUBLISH_TRIES {
+        if connection.number(OLDEST_WRITER, &[])? > own {
+            return Ok(true);
+        }
+        if shared.closing.wait(PUBLISH_WAIT) {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// Deletes what is older than its limit.
+fn remove_old(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError> {
+    let shared = connection.shared;
+    let Settings { keep_samples_us, keep_rollups_us, .. } = shared.settings;
+    let Some(now) = now(shared) else { return Ok(()) };
+    let removed = match (keep_samples_us, shared.settled()) {
+        (i64::MAX, _) | (_, None) => Ok(()),
+        (keep_us, Some(Timestamp(settled))) => {
+            let before = floor(now.saturating_sub(keep_us), GRAIN_US);
+            connection.query(SET_REMOVED, &[&before.min(settled)])?;
+            remove(connection, before, settled)
+        }
+    };
+    for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
+        let oldest = now.saturating_sub(keep_us);
+        connection.query(REMOVE_ROLLUPS, &[&window_us, &oldest])?;
+    }
+    removed?;
+    let keep_us = keep_rollups_us.into_iter().fold(keep_samples_us, i64::max);
+    if keep_us < i64::MAX {
+        remove_series(connection, floor(now.saturating_sub(keep_us), GRAIN_US) - GRAIN_US)?;
+    }
+    Ok(())
 }
 
 /// The next range up to `late` that has samples and is not settled.
-async fn next_range(
-    shared: &Shared,
-    client: &Client,
+fn next_range(
+    connection: &MaintenanceConnection<'_>,
     late: i64,
 ) -> Result<Option<(i64, i64)>, DatabaseError> {
-    let settled = shared.settled().map_or(i64::MIN, |settled| settled.0);
-    let row = client.query_one(OLDEST, &[&Micros(settled)]).await?;
-    let Some(Micros(oldest)) = row.try_get(0)? else { return Ok(None) };
-    let step = shared.settings.settle_step_us;
+    let settled = connection.shared.settled().map_or(i64::MIN, |settled| settled.0);
+    let rows = connection.query(OLDEST, &[&Micros(settled)])?;
+    let oldest = rows.first().map(|row| row.try_get::<_, Option<Micros>>(0)).transpose()?;
+    let Some(Micros(oldest)) = oldest.flatten() else { return Ok(None) };
+    let step = connection.shared.settings.settle_step_us;
     let from = floor(oldest, GRAIN_US).max(settled);
     let to = floor(from, step).saturating_add(step).min(late);
     Ok((from < to).then_some((from, to)))
 }
 
-/// Writes the rollups of a range, and rejects later samples of it.
-fn settle(shared: &Arc<Shared>, client: &Client, from: i64, to: i64) -> Result<(), StorageError> {
-    shared.books().settled = Timestamp(to);
-    // A transaction that began before has samples of the range.
-    drop(shared.committing.lock());
-    let execute = |statement: &'static str| {
-        shared.runtime.block_on(client.batch_execute(statement)).map_err(DatabaseError::from)
-    };
-    execute("BEGIN")?;
-    let written = write(shared, client, from, to);
-    if written.is_err() {
-        // A lost connection has ended the transaction, too.
-        execute("ROLLBACK").unwrap_or_default();
-        return written;
+/// Writes the rollups of a range, and rejects later samples of it if it must.
+fn settle(connection: &MaintenanceConnection<'_>, from: i64, to: i64) -> Result<(), StorageError> {
+    let shared = connection.shared;
+    if shared.settings.rejects_late {
+        shared.books().settled = Timestamp(to);
+        // A transaction that began before has samples of the range.
+        drop(shared.committing.lock());
     }
-    execute("COMMIT")?;
+    connection.transaction(|| {
+        write(connection, &Selector::default(), (from, to - 1))?;
+        connection.query("UPDATE jobmeter.state SET settled_us = $1", &[&to])?;
+        Ok::<_, StorageError>(())
+    })?;
     shared.set_settled(Timestamp(to));
     Ok(())
 }
 
-fn write(shared: &Arc<Shared>, client: &Client, from: i64, to: i64) -> Result<(), StorageError> {
-    let (first, last) = (Timestamp(from), Timestamp(to - 1));
+/// Computes the rollups of a selection between two instants from samples, and writes them.
+pub(super) fn write(
+    connection: &MaintenanceConnection<'_>,
+    selector: &Selector,
+    (first, last): (i64, i64),
+) -> Result<(), StorageError> {
+    let MaintenanceConnection { shared, client } = connection;
+    let (first, last) = (Timestamp(first), Timestamp(last));
     for window_us in WINDOWS_US {
         let mut rows = RollupRows::default();
-        for found in View::unlimited(shared).windows(&Selector::default(), first, last, window_us) {
+        for found in View::recomputing(shared).windows(selector, first, last, window_us) {
             let found = found?;
             let id = shared.series().get(&found.series.series).map(|stored| stored.id);
             let Some(id) = id else { continue };
@@ -106,13 +180,5 @@ fn write(shared: &Arc<Shared>, client: &Client, from: i64, to: i64) -> Result<()
         }
         shared.runtime.block_on(rows.put(client, window_us))?;
     }
-    let set = "UPDATE jobmeter.state SET settled_us = $1";
-    let set = shared.runtime.block_on(client.execute(set, &[&to]));
-    set.map_err(DatabaseError::from)?;
     Ok(())
-}
-
-const fn floor(at: i64, step: i64) -> i64 {
-    let step = if step < 1 { 1 } else { step };
-    at.div_euclid(step).saturating_mul(step)
 }

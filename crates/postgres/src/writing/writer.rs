@@ -1,36 +1,43 @@
 //! The thread that stores batches: one transaction for all that wait.
 
 use crate::connection::{DatabaseError, connect};
-use crate::copy::Rows;
-use crate::records::{self, SeriesRows};
+use crate::other_rows;
+use crate::records::{self, Records, SeriesRows, SpanChanges};
 use crate::schema;
-use crate::series_book::{Arrived, BookChange, SeriesBook};
+use crate::series_book::{BookChange, SeriesBook};
 use crate::shared::Shared;
-use model::{Boot, Gap, Series, Timestamp};
-use senders::{
-    Bookkeeping, NO_START, NewGap, Noted, OriginNumber, OriginState, Request, Samples, Table,
-    Verdict, Work, select,
-};
-use std::collections::{BTreeMap, HashSet};
+use crate::writing::commit::Commit;
+use crate::writing::partitions::create_ahead;
+use crate::writing::rejected_rows;
+use model::{Gap, Timestamp};
+use senders::{NewGap, OriginState, Request, Work};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{DeferReason, Outcome};
 use tokio::runtime::Handle;
 use tokio_postgres::Client;
-use wire::Value;
 
 /// Interval of writing the newest samples of all series.
 const CHECKPOINT_US: i64 = 10 * Timestamp::SECOND;
 /// Interval of checks for idle boots and series.
 const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
+/// Interval of deleting forgotten origins.
+const CLEAN_US: i64 = 3600 * Timestamp::SECOND;
+/// Rows of evicted gaps that remain.
+const GAP_ROWS_EXTRA: usize = 1000;
 /// Longest transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// Least time between two tries to connect.
 const RETRY_US: i64 = Timestamp::SECOND;
-const COPY_NODES: &str = "COPY metrics (timestamp, device_id, metric_id, value, labels) \
-                          FROM STDIN (FORMAT binary)";
-const COPY_JOBS: &str = "COPY jobmeter.job_metrics (timestamp, device_id, metric_id, value, labels, \
-                         cluster, job_id) FROM STDIN (FORMAT binary)";
+
+/// The rows of gaps in the database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GapRows {
+    pub(crate) count: usize,
+    /// The number of the next one.
+    pub(crate) next: i64,
+}
 
 /// The writer.
 pub(crate) struct Writer {
@@ -38,39 +45,34 @@ pub(crate) struct Writer {
     runtime: Handle,
     /// Holds the lock on the database; `None` after a failure.
     client: Option<Client>,
-    next_gap: i64,
+    gap_rows: GapRows,
     /// The version of the catalogue that the database has.
     catalogue: Option<u64>,
     tried: Timestamp,
     expired: Timestamp,
+    cleaned: Timestamp,
     checked: Timestamp,
-}
-
-/// A commit that is being prepared.
-#[derive(Default)]
-struct Commit {
-    nodes: Rows,
-    jobs: Rows,
-    origins: BTreeMap<OriginNumber, OriginState>,
-    gaps: Vec<NewGap>,
-    arrived: BTreeMap<Series, Vec<Arrived>>,
-    duplicates: HashSet<(OriginNumber, Boot, u64)>,
-    samples: u64,
-    samples_rejected: u64,
 }
 
 impl Writer {
     /// A writer on a connection that holds the lock.
-    pub(crate) fn new(shared: Arc<Shared>, runtime: Handle, client: Client, next_gap: i64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        runtime: Handle,
+        client: Client,
+        gap_rows: GapRows,
+    ) -> Self {
         let now = shared.now();
         Self {
             shared,
             runtime,
             client: Some(client),
-            next_gap,
+            gap_rows,
             catalogue: None,
             tried: now,
             expired: now,
+            // Origins may be forgotten since the last time.
+            cleaned: Timestamp(i64::MIN),
             checked: now,
         }
     }
@@ -98,42 +100,36 @@ impl Writer {
         }
         let shared = Arc::clone(&self.shared);
         let _committing = shared.committing.lock();
-        let (mut dones, mut outcomes) = (Vec::new(), Vec::new());
+        let mut dones = Vec::new();
         let mut commit = Commit::default();
         {
             let mut books = shared.books();
             for Request { batches, done, .. } in requests {
                 dones.push((done, batches.len()));
                 for batch in batches {
-                    outcomes.push(commit.add(&mut books, batch, &shared.settings.senders));
+                    commit.add(&mut books, batch, &shared.settings.senders);
                 }
             }
         }
-        let (mut change, mut draft) =
-            (BookChange::default(), shared.series().draft(commit.arrived.keys()));
-        for (series, arrived) in &commit.arrived {
-            arrived.iter().for_each(|one| draft.add(series, one, &mut change));
-        }
-        let rows = SeriesRows::of(&draft, change.series.iter());
-        let written = self.write(&mut commit, &change, &rows);
-        let outcomes = match written {
-            Ok(()) => {
-                self.apply(commit, draft);
-                outcomes
-            }
+        let written = self.write(&mut commit);
+        let mut outcomes = std::mem::take(&mut commit.outcomes);
+        match written {
+            Ok(draft) => self.apply(commit, draft),
             Err(error) => {
                 self.lose(&error);
                 let why = DeferReason::Unavailable(error.to_string());
                 // Those that were decided before the transaction stay.
-                let deferred = |outcome| match outcome {
-                    decided @ (Outcome::RejectedWhole { .. } | Outcome::RejectedTemporarily(_)) => {
-                        decided
+                for outcome in &mut outcomes {
+                    let is_decided = matches!(
+                        outcome,
+                        Outcome::RejectedWhole { .. } | Outcome::RejectedTemporarily(_)
+                    );
+                    if !is_decided {
+                        *outcome = Outcome::RejectedTemporarily(why.clone());
                     }
-                    _ => Outcome::RejectedTemporarily(why.clone()),
-                };
-                outcomes.into_iter().map(deferred).collect()
+                }
             }
-        };
+        }
         self.shared.count(&outcomes);
         let mut outcomes = outcomes.into_iter();
         for (done, batches) in dones {
@@ -149,41 +145,49 @@ impl Writer {
         }
     }
 
-    fn write(
-        &mut self,
-        commit: &mut Commit,
-        change: &BookChange,
-        series: &SeriesRows,
-    ) -> Result<(), DatabaseError> {
+    /// Stores a commit in one transaction. Returns what is known of its series afterwards.
+    fn write(&mut self, commit: &mut Commit) -> Result<SeriesBook, DatabaseError> {
         let Some(client) = &self.client else {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
-        let (nodes, jobs) = (std::mem::take(&mut commit.nodes), std::mem::take(&mut commit.jobs));
+        self.runtime.block_on(within(store_rows(client, commit)))?;
+        let mut spans = SpanChanges::default();
         let (metrics, catalogue) = {
-            let books = self.shared.books();
+            let mut books = self.shared.books();
+            commit.record(&mut books, &self.shared.settings.senders);
+            for (number, state) in &commit.origins {
+                spans.add(books.origins.get(*number), state);
+            }
             let version = books.registry.catalogue_version();
             let metrics =
                 (self.catalogue != Some(version)).then(|| books.registry.catalogue_json());
             (metrics, version)
         };
-        let transaction = async {
-            client.batch_execute("BEGIN").await?;
-            nodes.send(client, COPY_NODES).await?;
-            jobs.send(client, COPY_JOBS).await?;
+        let (mut change, mut draft) =
+            (BookChange::default(), self.shared.series().draft(commit.arrived.keys()));
+        for (series, arrived) in &commit.arrived {
+            arrived.iter().for_each(|one| draft.add(series, one, &mut change));
+        }
+        commit.find_late(&draft, *self.shared.settling.lock());
+        let series = SeriesRows::of(&draft, change.series.iter());
+        let records = async {
             records::put_origins(client, commit.origins.values()).await?;
-            records::add_gaps(client, &commit.gaps, self.next_gap).await?;
+            spans.put(client).await?;
+            records::add_gaps(client, &commit.gaps, self.gap_rows.next).await?;
             series.put(client).await?;
-            records::put_starts(client, change).await?;
+            records::put_starts(client, &change).await?;
+            other_rows::mark_late(client, &commit.late).await?;
             if let Some(metrics) = &metrics {
                 records::put_catalogue(client, metrics).await?;
             }
             client.batch_execute("COMMIT").await?;
             Ok(())
         };
-        self.runtime.block_on(within(transaction))?;
+        self.runtime.block_on(within(records))?;
         self.catalogue = Some(catalogue);
-        self.next_gap += i64::try_from(commit.gaps.len()).unwrap_or(0);
-        Ok(())
+        self.gap_rows.count += commit.gaps.len();
+        self.gap_rows.next += i64::try_from(commit.gaps.len()).unwrap_or(0);
+        Ok(draft)
     }
 
     /// Makes a commit visible.
@@ -232,15 +236,21 @@ impl Writer {
         let opened = self.runtime.block_on(within(async {
             let client = connect(&*shared.connector).await?;
             schema::prepare(&client).await?;
-            let (books, next_gap) = records::load(&client, &shared.settings.senders, now).await?;
-            let book = SeriesBook::open(&client).await?;
-            Ok::<_, DatabaseError>((client, books, next_gap, book))
+            create_ahead(&client, now).await?;
+            let records = records::load(&client, &shared.settings.senders, now).await?;
+            let book = SeriesBook::open(&client, shared.settings.senders.series_max).await?;
+            Ok::<_, DatabaseError>((client, records, book))
         }));
-        let (client, mut books, next_gap, book) = opened?;
-        books.settled = shared.books().settled;
-        *shared.books() = books;
-        *shared.series() = book;
-        (self.client, self.next_gap, self.catalogue) = (Some(client), next_gap, None);
+        let (client, Records { origins, gaps, .. }, book) = opened?;
+        {
+            // Live series and metrics remain: they do not depend on what is stored.
+            let mut books = shared.books();
+            books.origins.restore(origins);
+            books.gaps = gaps.gaps;
+        }
+        shared.series().replace(book);
+        self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
+        (self.client, self.catalogue) = (Some(client), None);
         log::info!("the database answers again");
         Ok(())
     }
@@ -251,6 +261,9 @@ impl Writer {
         if now.since(self.expired) >= EXPIRE_US {
             self.expired = now;
             self.expire(now);
+            if let Err(error) = self.clean(now) {
+                self.lose(&error);
+            }
         }
         let wanted = self.shared.flushed.is_wanted();
         if wanted || closing || now.since(self.checked).abs() >= CHECKPOINT_US {
@@ -272,17 +285,61 @@ impl Writer {
         (0..senders::Registry::PARTS).for_each(|part| self.shared.books().registry.sweep(part));
     }
 
-    /// Writes the newest samples of all series that changed.
+    /// Deletes rows of evicted gaps and of forgotten origins.
+    fn clean(&mut self, now: Timestamp) -> Result<(), DatabaseError> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let (gaps, origins) = {
+            let books = self.shared.books();
+            let kept = books.gaps.all().count();
+            let is_due = self.gap_rows.count > 2 * kept + GAP_ROWS_EXTRA;
+            let gap = |gap: &Gap| NewGap { gap: gap.clone(), late: false };
+            let gaps: Option<Vec<_>> = is_due.then(|| books.gaps.all().map(gap).collect());
+            let known = |origin: &OriginState| {
+                let boots = origin.spans().map(|(boot, _)| boot.to_string()).collect();
+                (origin.name.to_string(), boots)
+            };
+            let is_due = now.since(self.cleaned) >= CLEAN_US;
+            let origins: Option<HashMap<String, BTreeSet<String>>> =
+                is_due.then(|| books.origins.all().map(known).collect());
+            (gaps, origins)
+        };
+        if let Some(gaps) = gaps {
+            let replaced = records::replace_gaps(client, &gaps, self.gap_rows.next);
+            let next = self.runtime.block_on(within(replaced))?;
+            self.gap_rows = GapRows { count: gaps.len(), next };
+        }
+        if let Some(origins) = origins {
+            let removed = records::remove_origins(client, &origins);
+            self.runtime.block_on(within(removed))?;
+            self.cleaned = now;
+        }
+        Ok(())
+    }
+
+    /// Writes the newest samples of all series that changed, and registers rows of other programs.
     fn checkpoint(&mut self) -> Result<(), DatabaseError> {
         let Some(client) = &self.client else {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
-        let rows = {
-            let mut book = self.shared.series();
-            let dirty = book.take_dirty();
-            SeriesRows::of(&book, dirty.iter())
+        let shared = &self.shared;
+        let checkpoint = async {
+            for recorded in other_rows::recorded(client).await? {
+                shared.series().register_recorded(recorded);
+            }
+            let (rows, recorded, late) = {
+                let mut book = shared.series();
+                let dirty = book.take_dirty();
+                (SeriesRows::of(&book, dirty.iter()), book.recorded(), book.late())
+            };
+            client.batch_execute("BEGIN").await?;
+            rows.put(client).await?;
+            other_rows::mark_late(client, &late).await?;
+            other_rows::remove(client, &recorded).await?;
+            client.batch_execute("COMMIT").await?;
+            shared.series().forget_recorded(&recorded);
+            Ok(())
         };
-        let written = self.runtime.block_on(within(rows.put(client)));
+        let written = self.runtime.block_on(within(checkpoint));
         if let Err(error) = &written {
             self.lose(error);
         }
@@ -290,94 +347,16 @@ impl Writer {
     }
 }
 
-impl Commit {
-    /// Decides about a batch, and adds what is stored. Returns its outcome after a successful transaction.
-    fn add(
-        &mut self,
-        books: &mut Bookkeeping,
-        batch: storage::Incoming,
-        limits: &senders::Limits,
-    ) -> Outcome {
-        let storage::Incoming { decoded, received, .. } = batch;
-        let (number, table) = match books.judge_new(&decoded, received, limits) {
-            Verdict::Store(number, table) => (number, table),
-            Verdict::TooLate(gap, why) => {
-                self.gap(gap);
-                return Outcome::RejectedPermanently(why);
-            }
-            Verdict::Done(outcome) => return outcome,
-        };
-        if !self.duplicates.insert((number, decoded.boot, decoded.seq)) {
-            return Outcome::Duplicate;
+/// Begins a transaction, and stores the rows of a commit that the database accepts.
+async fn store_rows(client: &Client, commit: &mut Commit) -> Result<(), DatabaseError> {
+    client.batch_execute(rejected_rows::BEGIN).await?;
+    match rejected_rows::copy(client, commit.rows()).await {
+        Err(DatabaseError::RejectedRow(_)) => {
+            client.batch_execute("ROLLBACK").await?;
+            client.batch_execute(rejected_rows::BEGIN).await?;
+            rejected_rows::store_others(client, commit).await
         }
-        let settled = books.settled;
-        let state = match self.origins.entry(number) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => {
-                match books.origins.get_mut(number) {
-                    Some(origin) => new.insert(origin.clone()),
-                    None => {
-                        return Outcome::RejectedPermanently(
-                            "an origin without a number".to_owned(),
-                        );
-                    }
-                }
-            }
-        };
-        let (samples, noted) = select(&state.name, (&table, None), decoded, received, settled);
-        let (outcome, gaps) = Noted::note(noted, state, limits);
-        self.gaps.extend(gaps);
-        self.samples += samples.values.len() as u64;
-        if let Outcome::Stored { samples_rejected, .. } = &outcome {
-            self.samples_rejected += u64::from(*samples_rejected);
-        }
-        self.rows(&samples, &table, received);
-        outcome
-    }
-
-    fn gap(&mut self, gap: Gap) {
-        self.gaps.push(NewGap { gap, late: false });
-    }
-
-    /// Adds the rows of a batch, and a note for each run of one series.
-    fn rows(&mut self, samples: &Samples, table: &Table, received: Timestamp) {
-        let mut runs: BTreeMap<u32, Arrived> = BTreeMap::new();
-        let mut rest = samples.index.iter().zip(&samples.values);
-        for tick in &samples.ticks {
-            for (place, value) in rest.by_ref().take(tick.samples as usize) {
-                let Some(slot) = table.places.get(*place as usize) else { continue };
-                let Some(info) = &slot.series else { continue };
-                let (at, value) = (tick.at.0, in_unit(*value, slot.divisor));
-                let rows = if info.series.job.is_some() { &mut self.jobs } else { &mut self.nodes };
-                rows.push(&info.series, at, value);
-                let start = (slot.start != NO_START).then_some(slot.start);
-                let run = runs.entry(*place).or_insert(Arrived {
-                    divisor: slot.divisor,
-                    start,
-                    received,
-                    span: (at, at),
-                    last_value: value,
-                    samples: 0,
-                });
-                run.add(at, value);
-            }
-        }
-        for (place, run) in runs {
-            let info = table.places.get(place as usize).and_then(|slot| slot.series.as_ref());
-            if let Some(info) = info {
-                self.arrived.entry(info.series.clone()).or_default().push(run);
-            }
-        }
-    }
-}
-
-impl Arrived {
-    fn add(&mut self, at: i64, value: f64) {
-        self.samples += 1;
-        self.span.0 = self.span.0.min(at);
-        if at >= self.span.1 {
-            (self.span.1, self.last_value) = (at, value);
-        }
+        other => other,
     }
 }
 
@@ -387,12 +366,4 @@ async fn within<T>(
 ) -> Result<T, DatabaseError> {
     let silent = |_| DatabaseError::Unreachable(format!("no answer within {TRANSACTION_MAX:?}"));
     tokio::time::timeout(TRANSACTION_MAX, work).await.map_err(silent)?
-}
-
-/// A value in the metric's unit.
-fn in_unit(value: Value, divisor: u32) -> f64 {
-    match value {
-        Value::Steps(steps) => steps as f64 / f64::from(divisor),
-        Value::Real(real) => real,
-    }
 }

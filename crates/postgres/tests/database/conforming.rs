@@ -39,6 +39,7 @@ impl Subject for Postgres {
             database(),
             Settings {
                 settle_after_us: rules.late_max_us,
+                rejects_late: true,
                 settle_step_us: rules.settle_step_us,
                 keep_samples_us: rules.keep_samples_us,
                 keep_rollups_us: rules.keep_windows_us,

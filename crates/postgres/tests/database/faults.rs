@@ -1,5 +1,6 @@
 //! The store while its connections and its process end.
 
+use crate::rows::query;
 use crate::server::{Direct, database, execute};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
@@ -20,12 +21,12 @@ fn clock() -> Clock {
     Arc::new(move || Timestamp(now.fetch_add(S / 10, Ordering::Relaxed)))
 }
 
-fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
+pub(crate) fn open(database: &Config) -> Result<PostgresStore, DatabaseError> {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     PostgresStore::open(Arc::new(Direct(database.clone())), settings, clock())
 }
 
-fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
+pub(crate) fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
     let mut frame = Vec::new();
     wire::Encoder::default().encode(batch, &mut frame).unwrap();
     let one = wire::Frames::of(&frame).next().unwrap().unwrap();
@@ -37,7 +38,7 @@ fn append(store: &PostgresStore, batch: &model::Batch) -> Outcome {
 }
 
 /// The instants of all samples.
-fn stored(store: &PostgresStore) -> Vec<i64> {
+pub(crate) fn stored(store: &PostgresStore) -> Vec<i64> {
     let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
     let chunks = store.snapshot().scan(&Selector::default(), all.0, all.1);
     chunks.flat_map(|chunk| chunk.unwrap().times).collect()
@@ -138,7 +139,8 @@ fn rows_of_other_programs_do_not_stop_the_store() {
     );
     let store = open(&database).unwrap();
     let last = store.snapshot().last(&Selector::default());
-    assert_eq!((last.len(), last[0].at, last[0].value), (1, Timestamp(T0), 0.0));
+    assert_eq!((last.len(), &*last[0].series.series.metric, last[0].value), (2, "x", 1.0));
+    assert_eq!((last[1].at, last[1].value), (Timestamp(T0), 0.0));
     execute(&database, KILL);
     let mut tick = 1;
     while !matches!(put(&store, tick), Outcome::Stored { .. }) {
@@ -150,7 +152,8 @@ fn rows_of_other_programs_do_not_stop_the_store() {
 fn a_batch_that_is_not_stored_shows_nothing() {
     let database = database();
     let store = open(&database).unwrap();
-    let reject = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+    let reject = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' \
+                  USING ERRCODE = '53100'; END $$; \
                   CREATE TRIGGER no BEFORE INSERT ON metrics FOR EACH ROW EXECUTE FUNCTION no()";
     execute(&database, reject);
     let batch = Sender::new("n1", 1).batch(&[(spec("n1", "load_1m"), T0, 1.0)]);
@@ -171,4 +174,35 @@ fn a_database_in_another_encoding_is_rejected() {
     );
     latin.dbname("latin");
     assert!(matches!(open(&latin), Err(DatabaseError::Encoding)));
+}
+
+#[test]
+fn the_statement_of_a_reader_that_leaves_ends() {
+    let database = database();
+    let store = open(&database).unwrap();
+    execute(
+        &database,
+        "ALTER TABLE jobmeter.state RENAME TO state_of_store; CREATE VIEW jobmeter.state AS \
+         SELECT settled_us, samples_removed, pg_sleep(60)::text FROM jobmeter.state_of_store",
+    );
+    let has_left = Arc::new(AtomicBool::new(false));
+    let snapshot = store.snapshot_until(Arc::clone(&has_left));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let hour = 3600 * S;
+            let mut windows =
+                snapshot.windows(&Selector::default(), Timestamp(0), Timestamp(T0), hour);
+            windows.next().unwrap().is_err()
+        });
+        let running = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND wait_event = 'PgSleep' \
+                       AND datname = current_database()";
+        while query(&database, running).is_empty() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        assert!(!reader.is_finished());
+        has_left.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap());
+        assert!(query(&database, running).is_empty());
+    });
 }

@@ -3,5 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod conforming;
+mod exchange;
 mod faults;
+mod other_rows;
+mod partitions;
+mod records;
+mod rejected_rows;
+mod rows;
 mod server;

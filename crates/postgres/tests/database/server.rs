@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 /// initdb and postgres reject root.
 const AS_USER: &str = r#"
@@ -80,12 +80,22 @@ pub(crate) fn database() -> Config {
 
 /// Executes statements on a connection of its own.
 pub(crate) fn execute(config: &Config, statements: &str) {
+    rows(config, statements);
+}
+
+/// The first column of a query's rows, as text without NULL.
+pub(crate) fn rows(config: &Config, statements: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (client, io) = config.connect(NoTls).await.unwrap();
         let io = tokio::spawn(io);
-        client.batch_execute(statements).await.unwrap();
+        let messages = client.simple_query(statements).await.unwrap();
         drop(client);
         io.await.unwrap().unwrap();
-    });
+        let text = |message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        messages.into_iter().filter_map(text).collect()
+    })
 }

@@ -155,7 +155,9 @@ fn json_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
 
 fn csv_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
     let (device, metric) = (record_field(line.device.as_str()), record_field(&line.metric));
-    let after = format!(",{}\n", record_field(&line.labels));
+    // Absent labels, in rows of other programs.
+    let labels = if &*line.labels == "null" { String::new() } else { record_field(&line.labels) };
+    let after = format!(",{labels}\n");
     (format!("\",{device},{metric},").into(), after.into())
 }
 

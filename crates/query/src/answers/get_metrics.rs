@@ -268,7 +268,7 @@ impl QueryEngine {
         if empty {
             return Ok(Box::new(std::iter::empty()));
         }
-        let reads = self.reads(&rows)?;
+        let reads = self.reads(&rows, context)?;
         // The estimate may be half of the real number; a possibly too large answer is counted before it
         // starts. The count includes rows that the reader may not see. So for restricted readers a too large
         // answer is aborted instead.
@@ -398,11 +398,11 @@ impl JobExtent {
     }
 }
 
-/// The device of a host name (cut at the first dot), and the device with exactly that name, if it has a dot. An
-/// invalid device name yields none.
+/// The device of a host name (cut at the first dot), and the device with exactly that name, if it has a dot. It may be a
+/// device of another program; a name beyond the limit yields none.
 fn devices(name: &str) -> impl Iterator<Item = DeviceId> {
     let cut = name.split_once('.').map(|(host, _)| host);
-    [cut, Some(name)].into_iter().flatten().filter_map(|name| DeviceId::new(name).ok())
+    [cut, Some(name)].into_iter().flatten().filter_map(DeviceId::foreign)
 }
 
 #[cfg(test)]

@@ -133,7 +133,9 @@ pub(crate) const SCRAPE_TIME: &str = "_metric_scrape_time";
 /// The labels of a row in jsonb's format, with added and removed labels. An added label replaces a stored label
 /// of the same name: stored labels cannot forge the attribution to a job.
 pub(crate) fn labels(stored: &Labels, added: &Added<'_>) -> String {
-    if added.job.is_none() && !added.without_alias && added.origins.is_empty() {
+    let is_unchanged = added.job.is_none() && !added.without_alias && added.origins.is_empty();
+    // Other programs may write any JSON value into a database; it has no labels to add to.
+    if is_unchanged || !stored.is_object() {
         return stored.as_str().to_owned();
     }
     let mut members: Vec<(String, Vec<u8>)> = Vec::new();

@@ -179,7 +179,7 @@ pub(crate) enum ListedAs {
 impl ListedAs {
     /// The names, at most one of each kind.
     pub(crate) fn names(self, series: &Series) -> [Option<DeviceId>; 2] {
-        let alias = || DeviceId::new(&series.labels.get(ALIAS)?).ok();
+        let alias = || DeviceId::foreign(&series.labels.get(ALIAS)?);
         match self {
             Self::Device => [Some(series.device.clone()), None],
             Self::Alias => [None, alias()],

@@ -48,6 +48,11 @@ impl Default for Settings {
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
+    /// Whether it was cancelled, for the store.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
     /// Cancels the query, which returns [`QueryError::Cancelled`] within one slice.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);

@@ -42,7 +42,7 @@ impl AvailableFilter {
         let devices = match params.get("devices") {
             None | Some(Value::Null) => None,
             Some(Value::Array(names)) => {
-                let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
+                let name = |name: &Value| name.as_str().and_then(DeviceId::foreign);
                 let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
                 let invalid = QueryError::Params("params->devices contains an invalid device name");
                 Some(devices.ok_or(invalid)?)
@@ -105,7 +105,8 @@ impl QueryEngine {
     ) -> Result<Found, QueryError> {
         let from = at.plus(-AVAILABLE_WITHIN);
         let access = AccessFilter::new(self, context, (from, at), None);
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::DeviceAndAlias);
+        let snapshot = access
+            .limit(&self.store.snapshot_until(context.cancel.flag()), ListedAs::DeviceAndAlias);
         let mut found = Found::new();
         for chunk in snapshot.scan(select, from, at) {
             context.cancel.check()?;
@@ -133,10 +134,11 @@ impl QueryEngine {
         let from = hour.plus(-2 * PERIOD_MAX - HOUR);
         let access = AccessFilter::new(self, context, (from, at), None);
         let needed = names.clone();
-        let snapshot =
-            access.limit_to(&*self.store.snapshot(), ListedAs::DeviceAndAlias, move |series| {
-                needed.of(series).next().is_some()
-            });
+        let snapshot = access.limit_to(
+            &*self.store.snapshot_until(context.cancel.flag()),
+            ListedAs::DeviceAndAlias,
+            move |series| needed.of(series).next().is_some(),
+        );
         let mut arrivals: HashMap<(DeviceId, Series), Arrivals> = HashMap::new();
         for windows in snapshot.windows(select, from, hour.plus(-1), HOUR) {
             context.cancel.check()?;

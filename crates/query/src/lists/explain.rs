@@ -65,7 +65,8 @@ impl QueryEngine {
         // The senders are the current ones.
         let until = to.max(context.now);
         let access = AccessFilter::new(self, context, (from, until), select.devices.as_ref());
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let snapshot =
+            access.limit(&self.store.snapshot_until(context.cancel.flag()), ListedAs::Device);
         let mut series: BTreeMap<_, (Arc<SeriesInfo>, VisibleSamples)> = BTreeMap::new();
         for chunk in snapshot.scan(select, from, to) {
             context.cancel.check()?;
@@ -226,7 +227,8 @@ impl QueryEngine {
             labels: Vec::new(),
         };
         let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let snapshot =
+            access.limit(&self.store.snapshot_until(context.cancel.flag()), ListedAs::Device);
         for chunk in snapshot.scan(&select, from, to) {
             context.cancel.check()?;
             let chunk = chunk?;

@@ -51,7 +51,8 @@ impl QueryEngine {
         // One filter for all threads: what it looks up in the registry counts once for a query.
         let devices = query.select.devices.as_ref();
         let access = AccessFilter::new(self, context, reach(query), devices);
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let snapshot =
+            access.limit(&self.store.snapshot_until(context.cancel.flag()), ListedAs::Device);
         let (from, to, cancel) = (query.from, query.to, &context.cancel);
         let totals = totals.then_some(TotalsOf { snapshot: &*snapshot, from, to, cancel });
         let shown = by_devices(query, &context.cancel, |query| {

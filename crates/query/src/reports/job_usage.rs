@@ -63,7 +63,9 @@ impl QueryEngine {
             ..Selector::default()
         };
         let mut used = UsageSums::new(reach, self.settings.series_max);
-        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
+        for chunk in
+            self.store.snapshot_until(context.cancel.flag()).scan(&select, reach.from, reach.to)
+        {
             context.cancel.check()?;
             used.take(&chunk?);
         }
@@ -142,7 +144,9 @@ impl QueryEngine {
             labels: Vec::new(),
         };
         let mut used = UsageSums::new(reach, 0);
-        for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
+        for chunk in
+            self.store.snapshot_until(context.cancel.flag()).scan(&select, reach.from, reach.to)
+        {
             context.cancel.check()?;
             used.take(&chunk?);
         }

@@ -10,7 +10,7 @@ use crate::{Line, QueryError, RowBatch, RowQuery};
 use model::{DeviceId, JobKey, Labels};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use storage::{LabelMatch, Selector, SeriesInfo, Snapshot};
+use storage::{Chunk, LabelMatch, Selector, SeriesInfo, Snapshot};
 
 /// Samples that belong to a device by alias.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Aliased {
 
 /// The alias of a series, if the query requests it.
 fn alias(info: &SeriesInfo, of: Option<&BTreeSet<DeviceId>>) -> Option<DeviceId> {
-    let alias = DeviceId::new(&info.series.labels.get(ALIAS)?).ok()?;
+    let alias = DeviceId::foreign(&info.series.labels.get(ALIAS)?)?;
     of.is_none_or(|of| of.contains(&alias)).then_some(alias)
 }
 
@@ -159,8 +159,10 @@ impl AliasRows {
             };
             let included: Vec<&Part> =
                 parts.iter().enumerate().filter(included).map(|(_, part)| part).collect();
-            let value = included.iter().map(|part| part.value).sum();
-            let valid = included.iter().all(|part| part.valid);
+            // As SQL's sum: a sample without a value does not count, unless no sample has one.
+            let with_value = included.iter().filter(|part| Chunk::has_value(part.value));
+            let value = with_value.clone().map(|part| part.value).sum();
+            let valid = with_value.clone().all(|part| part.valid) && with_value.count() > 0;
             let line = self.line(&first.member, &included);
             out.push(&line, at, value, valid);
         }

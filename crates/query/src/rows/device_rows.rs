@@ -3,7 +3,7 @@
 use crate::engine::access_filter::Visibility;
 use crate::rows::line_cache::LineCache;
 use crate::rows::node_rows_filter::NodeRowsFilter;
-use crate::rows::slices::{Slice, Slices, leave};
+use crate::rows::slices::{Slice, Slices, leave, validity};
 use crate::{Cancel, QueryError, RowBatch};
 use storage::{Chunk, Parts};
 
@@ -92,7 +92,8 @@ impl DeviceChunks {
                     leave(&mut values, &kept);
                 }
                 let (lines, places) = (vec![line], vec![0; times.len()]);
-                return Ok(Some(RowBatch { lines, places, times, values, valid: Vec::new() }));
+                let valid = validity(&values);
+                return Ok(Some(RowBatch { lines, places, times, values, valid }));
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::{Cancel, QueryContext, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
-use storage::{Parts, SeriesInfo, TimeSlice};
+use storage::{Chunk, Parts, SeriesInfo, TimeSlice};
 
 /// Samples ascending by time, those of one instant in the order of their series. One instant is never split.
 #[derive(Clone, Debug, Default)]
@@ -61,10 +61,19 @@ pub(crate) fn leave<T>(list: &mut Vec<T>, kept: &[bool]) {
     list.retain(|_| kept.next().copied().unwrap_or(false));
 }
 
+/// Whether each sample has a value; empty: all have one.
+pub(crate) fn validity(values: &[f64]) -> Vec<bool> {
+    match values.iter().all(|value| Chunk::has_value(*value)) {
+        true => Vec::new(),
+        false => values.iter().map(|value| Chunk::has_value(*value)).collect(),
+    }
+}
+
 impl From<TimeSlice> for Slice {
     fn from(slice: TimeSlice) -> Self {
         let TimeSlice { series, places, times, values, starts } = slice;
-        Self { series, places, times, values, starts, ..Self::default() }
+        let valid = validity(&values);
+        Self { series, places, times, values, starts, valid, ..Self::default() }
     }
 }
 
@@ -180,7 +189,8 @@ impl Rates {
     }
 
     fn turn(&mut self, slice: &mut Slice, seen: &[Visibility], width: i64) {
-        let mut valid = vec![true; slice.times.len()];
+        let mut valid = std::mem::take(&mut slice.valid);
+        valid.resize(slice.times.len(), true);
         for row in 0..slice.times.len() {
             let Some((place, info)) = slice.series_of(row) else { continue };
             let Some(seen) = seen.get(place) else { continue };

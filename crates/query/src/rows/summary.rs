@@ -12,7 +12,7 @@ use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
 use std::sync::Arc;
-use storage::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
+use storage::{Chunk, Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
 
 /// Length of an aggregate, in microseconds.
 pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
@@ -187,7 +187,9 @@ pub(crate) fn seen_windows(
             let mut rolled = RollupWindows::new(width);
             let mut before = None;
             for chunk in snapshot.scan(&Selector::of(&series.series.series), span.0, span.1) {
-                for (at, value, start) in chunk?.rows().filter(|(at, ..)| seen.at(at.0)) {
+                let chunk = chunk?;
+                let rows = chunk.rows().filter(|(_, value, _)| Chunk::has_value(*value));
+                for (at, value, start) in rows.filter(|(at, ..)| seen.at(at.0)) {
                     // Separate visible ranges have separate parts: no value spans the time between them.
                     if before.is_some_and(|before: Timestamp| !seen.joins(before.0, at.0)) {
                         windows.extend(rolled.finish());

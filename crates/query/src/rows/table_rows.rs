@@ -282,7 +282,8 @@ impl QueryEngine {
         let RowQuery { devices, metrics, job, from, to, .. } = query.clone();
         let select = Selector { devices, metrics, job, labels: Vec::new() };
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
-        let snapshot = access.limit(&self.store.snapshot(), ListedAs::Device);
+        let snapshot =
+            access.limit(&self.store.snapshot_until(context.cancel.flag()), ListedAs::Device);
         let mut lines = LineCache::new(self, access, false);
         let mut rows = Vec::new();
         for found in snapshot.counter_starts(&select, from, to)? {
@@ -297,7 +298,7 @@ impl QueryEngine {
 
     /// Rows of `metrics` or `metrics_by_device`: series by series, then the sums of aliases.
     fn table(&self, query: &RowQuery, context: &QueryContext) -> Result<Batches, QueryError> {
-        let reads = self.reads(query)?;
+        let reads = self.reads(query, context)?;
         let access = AccessFilter::new(self, context, reads.reach(), query.devices.as_ref());
         let lines = || LineCache::new(self, access.clone(), query.view != View::Metrics);
         let slices = |select: &Selector, listed| {
@@ -345,9 +346,13 @@ impl QueryEngine {
     }
 
     /// The data that a query reads.
-    pub(crate) fn reads(&self, query: &RowQuery) -> Result<Reads, QueryError> {
+    pub(crate) fn reads(
+        &self,
+        query: &RowQuery,
+        context: &QueryContext,
+    ) -> Result<Reads, QueryError> {
         let RowQuery { devices, metrics, job, from, to, view, summary } = query.clone();
-        let snapshot = self.store.snapshot();
+        let snapshot = self.store.snapshot_until(context.cancel.flag());
         let aliased = match view {
             View::Metrics => None,
             _ => Aliased::find(&*snapshot, query)?,

@@ -10,8 +10,9 @@
 mod rows;
 
 use super::track::{Listed, ListedState, Track};
-use crate::database_address::{ConnectError, DatabaseAddress, ParametersError, error_text};
-use crate::{Changes, Scheduler, SchedulerError, Tls};
+use crate::database_address::{DatabaseAddress, error_text};
+use crate::read_only_database::ReadOnlyDatabase;
+use crate::{Changes, Scheduler, SchedulerError};
 use async_trait::async_trait;
 use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
@@ -39,9 +40,7 @@ const PART_ROWS: usize = 65_536;
 #[derive(Debug)]
 pub struct OarDatabase {
     cluster: ClusterId,
-    address: DatabaseAddress,
-    target: String,
-    call_time_max: Duration,
+    database: ReadOnlyDatabase,
     /// Open between two rounds; closed after a failed round.
     connection: Option<Connection>,
     track: Track,
@@ -77,70 +76,17 @@ struct Connection {
 }
 
 impl OarDatabase {
-    /// OAR's database, by libpq parameters and a separate password. With `sslmode=require` the connection is
-    /// encrypted, and `tls` verifies the certificate of the database; otherwise it is not encrypted. Opens no
-    /// connection yet.
-    ///
-    /// # Errors
-    /// The parameters are malformed, require TLS without `tls`, or hold a password.
-    pub fn new(
-        cluster: ClusterId,
-        parameters: &str,
-        tls: Option<Tls>,
-        password: Option<&str>,
-        call_time_max: Duration,
-    ) -> Result<Self, ParametersError> {
-        let address = DatabaseAddress::new(parameters, tls, password, call_time_max)?;
-        let target = format!("OAR's database ({address})");
+    /// OAR's database. Opens no connection yet.
+    pub fn new(cluster: ClusterId, address: DatabaseAddress, call_time_max: Duration) -> Self {
+        let database = ReadOnlyDatabase::new("OAR's database", address, call_time_max);
         let (track, past) = (Track::default(), PastSearch::New);
-        Ok(Self {
-            cluster,
-            address,
-            target,
-            call_time_max,
-            connection: None,
-            track,
-            past,
-            newest: 0,
-        })
+        Self { cluster, database, connection: None, track, past, newest: 0 }
     }
 
     async fn connect(&self) -> Result<Connection, SchedulerError> {
-        let connect = tokio::time::timeout(self.call_time_max, self.client()).await;
-        let client = connect.map_err(|_| self.timeout_error())??;
-        let limit = self.call_time_max.as_millis();
-        let setup = format!(
-            "SET default_transaction_read_only = on; SET statement_timeout = {limit}; \
-             SET lock_timeout = {limit}"
-        );
-        let set = tokio::time::timeout(self.call_time_max, client.batch_execute(&setup)).await;
-        set.map_err(|_| self.timeout_error())?.map_err(|error| self.query_error(&error))?;
-        let mut queries = RoundQueries { oar: self, client: &client, calls: 0 };
-        let columns = Columns::of(&queries.rows(rows::COLUMNS, &[]).await?);
+        let client = self.database.connect().await?;
+        let columns = Columns::of(&self.database.rows(&client, rows::COLUMNS, &[]).await?);
         Ok(Connection { resources: resources_sql(columns), client })
-    }
-
-    async fn client(&self) -> Result<Client, SchedulerError> {
-        self.address.connect().await.map_err(|error| match error {
-            ConnectError::Unreachable(what) => {
-                SchedulerError::Unreachable { target: self.target.clone(), what }
-            }
-            ConnectError::Rejected(what) => {
-                SchedulerError::Rejected { target: self.target.clone(), what }
-            }
-        })
-    }
-
-    fn timeout_error(&self) -> SchedulerError {
-        SchedulerError::Silent { target: self.target.clone(), time: self.call_time_max }
-    }
-
-    fn query_error(&self, error: &tokio_postgres::Error) -> SchedulerError {
-        let (target, what) = (self.target.clone(), error_text(error));
-        match error.as_db_error() {
-            Some(_) => SchedulerError::Rejected { target, what },
-            None => SchedulerError::Unreachable { target, what },
-        }
     }
 
     /// Drops all state: the database is another one, or was emptied.
@@ -162,7 +108,7 @@ impl OarDatabase {
         let past = queries.past(from).await?;
         changes.calls = queries.calls;
         if self.newest > 0 && !news.has_newest {
-            log::info!("{}: its job IDs restarted", self.target);
+            log::info!("{}: its job IDs restarted", self.database.target());
             self.reset();
             changes.has_more = true;
             return Ok(());
@@ -249,9 +195,7 @@ impl RoundQueries<'_> {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, SchedulerError> {
         self.calls = self.calls.saturating_add(1);
-        let query = self.client.query_typed(sql, parameters);
-        let answer = tokio::time::timeout(self.oar.call_time_max, query).await;
-        answer.map_err(|_| self.oar.timeout_error())?.map_err(|error| self.oar.query_error(&error))
+        self.oar.database.rows(self.client, sql, parameters).await
     }
 
     /// Lists the jobs that are not over, and those submitted since the last round that are over already.
@@ -271,7 +215,7 @@ impl RoundQueries<'_> {
             ];
             let rows = self.rows(LIST, &parameters).await?;
             let open = rows::list(&rows, since, &mut listed, &mut news)
-                .map_err(|what| self.answer_error(what))?;
+                .map_err(|what| self.oar.database.answer_error(what))?;
             let last = listed.open.last_key_value().map_or(after, |(id, _)| *id);
             if open < LIST_ROWS {
                 return Ok((listed, news));
@@ -302,7 +246,7 @@ impl RoundQueries<'_> {
             [(&done, Type::INT8), (&to, Type::INT8), (&from, Type::INT8), (&limit, Type::INT8)];
         let rows = self.rows(rows::PAST, &parameters).await?;
         let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>();
-        let ids = ids.map_err(|error| self.answer_error(error_text(&error)))?;
+        let ids = ids.map_err(|error| self.oar.database.answer_error(error_text(&error)))?;
         let done = if ids.len() < PAST_ROWS { to } else { ids.last().copied().unwrap_or(to) };
         let past =
             if done < until { PastSearch::Looking { done, until, from } } else { PastSearch::Over };
@@ -341,10 +285,6 @@ impl RoundQueries<'_> {
             }
         }
         Ok(fetched)
-    }
-
-    fn answer_error(&self, what: String) -> SchedulerError {
-        SchedulerError::Answer { target: self.oar.target.clone(), what }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::dedup_window::BatchMark;
 use crate::limits::Limits;
 use crate::origin::{OriginState, Stored};
 use crate::series_table::{Table, source_of};
-use model::{Boot, Gap, Metric, Origin, Tick, Timestamp, poll_instants};
+use model::{Boot, Gap, Metric, Origin, Series, Tick, Timestamp, poll_instants};
 use rejected_samples::RejectedSamples;
 use rejected_series::RejectedSeries;
 use storage::Outcome;
@@ -69,6 +69,13 @@ pub fn select(
 }
 
 impl Noted {
+    /// Rejects a selected sample after all: it becomes part of a gap.
+    pub fn reject(&mut self, series: &Series, at: Timestamp, why: &str) {
+        self.samples = self.samples.saturating_sub(1);
+        let part = (&series.device, source_of(&series.metric));
+        self.rejected.add(part, at, || why.to_owned());
+    }
+
     /// Records the batch for its origin. Returns its outcome, and the gaps to add.
     pub fn note(self, origin: &mut OriginState, limits: &Limits) -> (Outcome, Vec<NewGap>) {
         let Self { boot, mark, gaps, samples, rejected, received, settled } = self;

@@ -240,6 +240,27 @@ impl<const N: usize> Counters<N> {
     }
 }
 
+words! {
+    /// A table that the server shares in the database of the store.
+    SharedTable {
+        /// The copy of the registry.
+        Jobs "jobs",
+        /// Kwollect's promotions.
+        PromotedMetrics "promoted_metrics",
+    }
+}
+
+/// Exchanges with the database of the store.
+#[derive(Debug, Default)]
+pub(crate) struct SharedTableCounts {
+    pub(crate) runs_copied: Counter,
+    pub(crate) failed: Counters<{ SharedTable::ALL.len() }>,
+    /// Promotions without a row, at present.
+    pub(crate) promotions_left_out: AtomicU64,
+    /// Rows of others that are not promotions, at present.
+    pub(crate) rows_skipped: AtomicU64,
+}
+
 /// Requests of one route.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
@@ -265,6 +286,7 @@ pub(crate) struct Counts {
     pub(crate) job_events_rejected: Counter,
     pub(crate) records: Counters<{ RecordOutcome::ALL.len() }>,
     pub(crate) records_cut: Counter,
+    pub(crate) shared_tables: SharedTableCounts,
     pub(crate) rules: Counters<{ Rule::ALL.len() }>,
     pub(crate) file_lines: Counter,
     pub(crate) file_lines_bad: Counter,

@@ -5,11 +5,12 @@ use crate::http::listen::listen;
 use crate::lifecycle::poller_process;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
-use crate::lifecycle::stores::{self, StoreError};
+use crate::lifecycle::stores::{Database, StoreError};
 use crate::reloadable_config::{ReloadableConfig, job_requests_of, rules_of};
 use crate::schedulers::configured_schedulers;
+use crate::schedulers::database_addresses::store_address;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
-use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig, StoreKind};
+use config::{ConfigFile, ConfigInputs, Loaded, PgAddress, ServerConfig, StoreKind};
 use kernel::Root;
 use model::nearest;
 use rustix::fs::{Access, access};
@@ -86,9 +87,9 @@ fn findings(
         found.push(Finding::note("access.jwt_secret_file", WEAK_SECRET));
     }
     found.extend(
-        configured_schedulers::errors(&config.schedulers)
+        configured_schedulers::errors(&config.schedulers, &config.store)
             .iter()
-            .map(|(key, error)| Finding::error(key, error)),
+            .map(|error| Finding::error(&error.key, error)),
     );
     // Also beside wrong rules, and beside errors of other files.
     let rules = rules_of(config).unwrap_or_else(|(valid, _)| valid);
@@ -100,6 +101,7 @@ fn findings(
     );
     let wrong_lines = job_requests_of(config).map(|requests| requests.errors).unwrap_or_default();
     found.extend(wrong_lines.iter().map(|what| Finding::error("jobmetrics_requests", what)));
+    found.extend(check_pg_folders(config));
     let is_root = rustix::process::geteuid().is_root();
     let data = store_dir(config.keep.data.as_deref(), is_root, environment);
     let in_use = match data {
@@ -139,16 +141,39 @@ fn check_poller(dir: &Path) -> Option<Finding> {
     Some(Finding::error("poll.metrics_dir", error))
 }
 
-/// Checks the address of the database, without a connection.
-fn check_database(config: &ServerConfig) -> Option<Finding> {
-    config.store.database.as_ref()?;
-    let error = stores::database(&config.store).err()?;
-    let key = match error {
-        StoreError::Secret(_) => "postgres.password_file",
-        StoreError::Authorities(_) => "postgres.ca",
-        _ => "postgres.database",
+/// Connects to the database of the store. Changes nothing.
+fn check_database(config: &ServerConfig) -> Vec<Finding> {
+    if config.store.kind != StoreKind::Postgres {
+        return Vec::new();
+    }
+    let address = match store_address(&config.store) {
+        Ok(address) => address,
+        Err(error) => return vec![Finding::error(&error.key, &error)],
     };
-    Some(Finding::error(key, error))
+    let shown = address.to_string();
+    let found = postgres::check(&Database(address)).into_iter().map(|error| {
+        let address = shown.clone();
+        Finding::error("postgres.database", StoreError::Database { address, error })
+    });
+    found.collect()
+}
+
+/// Checks the folder of the socket of PostgreSQL's protocol.
+fn check_pg_folders(config: &ServerConfig) -> Vec<Finding> {
+    let folders = config.pg.listen.iter().filter_map(|place| match place {
+        PgAddress::Folder(folder) => Some(folder),
+        PgAddress::Tcp(_) => None,
+    });
+    let unusable = folders.filter_map(|folder| {
+        let error = match std::fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => io::Error::from(ErrorKind::NotADirectory),
+            Ok(_) => io::Error::from(access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?),
+            Err(error) => error,
+        };
+        let place = folder.display().to_string();
+        Some(Finding::error("pg.listen", StartError::PgListen { place, error }))
+    });
+    unusable.collect()
 }
 
 /// Checks the folder of the archive, as the store does when it opens.

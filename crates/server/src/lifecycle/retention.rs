@@ -12,6 +12,8 @@ use store::ArchiveSettings;
 
 /// Default limit of samples, in bytes, or a tenth of the file system if that is less.
 const SAMPLES_BYTES: u64 = 10_000_000_000;
+/// How long the embedded store accepts late samples by default.
+const LATE_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Smallest limit of a merged block, in bytes.
 const BLOCK_BYTES: u64 = 1 << 20;
 const DAY: f64 = 86_400.0;
@@ -31,7 +33,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         // As many samples as fill half of the head.
         head_samples_max: default.head_samples_max.max(keep.head_bytes_max.0 / 16),
         head_age_us: micros(keep.block_every),
-        settle_after_us: micros(config.retention.late_max),
+        settle_after_us: micros(config.retention.late_max.unwrap_or(LATE_MAX)),
         keep_samples: samples,
         archive: archive(&config.retention),
         keep_rollups: [
@@ -48,13 +50,15 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
 pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
     let RetentionSettings { samples_age_max, minutes_age_max, hours_age_max, late_max, .. } =
         config.retention;
+    let default = postgres::Settings::default();
     postgres::Settings {
-        settle_after_us: micros(late_max),
+        settle_after_us: late_max.map_or(default.settle_after_us, micros),
+        rejects_late: late_max.is_some(),
         statement_time_max_ms: u32::try_from(config.query.time_max.as_millis()).unwrap_or(0),
         keep_samples_us: kept(None, samples_age_max).age_us,
         keep_rollups_us: [minutes_age_max, hours_age_max].map(|age| kept(None, age).age_us),
         senders: senders(config),
-        ..postgres::Settings::default()
+        ..default
     }
 }
 

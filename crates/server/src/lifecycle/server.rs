@@ -8,6 +8,7 @@ use crate::auth::audit::Audit;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::SocketOwners;
 use crate::auth::user_tokens::UserTokens;
+use crate::background::shared_tables;
 use crate::background::user_ids::UserIdLookup;
 use crate::common::counts::Counts;
 use crate::common::limits::Limits;
@@ -28,7 +29,8 @@ use crate::lifecycle::sql_worker;
 use crate::lifecycle::startup_warnings::{warn_of_openness, warn_of_weak_secret};
 use crate::lifecycle::stores::{self, StoreError};
 use crate::reloadable_config::{LiveErrors, ReloadError, ReloadableConfig};
-use crate::schedulers::configured_schedulers::{PlanError, plans};
+use crate::schedulers::configured_schedulers::plans;
+use crate::schedulers::database_addresses::SettingError;
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
 use config::ServerConfig;
 use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE};
@@ -106,7 +108,7 @@ pub enum StartError {
     Cluster(model::NameError),
     /// The settings of a scheduler are invalid.
     #[error(transparent)]
-    Scheduler(#[from] PlanError),
+    Scheduler(#[from] SettingError),
     /// The server cannot listen.
     #[error("listening on {address}: {error}")]
     Listen {
@@ -162,7 +164,8 @@ impl Server {
         let root = Root::live()?;
         // First, before any change: a server that others could reach without a token must not start.
         let live = load(&config, agent_config.as_deref(), &wanted, &root).await?;
-        let rounds: Vec<Poller> = plans(&config.schedulers)?.into_iter().map(Poller::new).collect();
+        let rounds: Vec<Poller> =
+            plans(&config.schedulers, &config.store)?.into_iter().map(Poller::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
             move || open(&data, &config, &root)
@@ -303,6 +306,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
     let root = root.clone();
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
+    shared_tables::prepare(&*store, &registry)?;
     // A crash may come between a batch and its job events. Applying the events twice changes nothing.
     for (received, events) in recovery.iter().flat_map(|recovery| &recovery.jobs) {
         registry.apply(events, *received)?;
@@ -442,6 +446,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listeners: Vec<TcpListener>, root: 
         tasks.start("accept", accept(listener, serving.clone()));
     }
     tasks.start("minute", crate::background::upkeep::every_minute(Arc::clone(app)));
+    tasks.start("shared tables", shared_tables::run(Arc::clone(app)));
     tasks.start("on demand", crate::background::demand_follower::run(Arc::clone(app)));
 }
 

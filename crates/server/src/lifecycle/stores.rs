@@ -2,19 +2,15 @@
 
 use crate::common::clock;
 use crate::lifecycle::retention;
-use crate::schedulers::configured_schedulers::{PlanError, authorities};
+use crate::schedulers::database_addresses::{SettingError, store_address};
 use config::paths::SAMPLES_DIR;
-use config::{ServerConfig, StoreKind, StoreSettings, Token, TokenError};
+use config::{ServerConfig, StoreKind};
 use postgres::{Connecting, Connector, DatabaseError, PostgresStore};
-use schedulers::{DatabaseAddress, ParametersError};
+use schedulers::DatabaseAddress;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::Storage;
 use store::{OpenError, Recovery, Store};
-
-/// Longest time of opening a connection.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -22,15 +18,9 @@ pub enum StoreError {
     /// The data folder's store.
     #[error(transparent)]
     Embedded(#[from] OpenError),
-    /// The file with the password is unreadable or not acceptable.
-    #[error("`postgres.password_file`: {0}")]
-    Secret(#[from] TokenError),
-    /// The parameters of the database are invalid.
-    #[error("`postgres.database`: {0}")]
-    Parameters(#[from] ParametersError),
-    /// The certificates of the authorities cannot be used.
-    #[error("`postgres.ca`: {0}")]
-    Authorities(#[from] PlanError),
+    /// The settings of the database are invalid.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The database cannot be used.
     #[error("`postgres.database`: {address}: {error}")]
     Database {
@@ -42,7 +32,7 @@ pub enum StoreError {
 }
 
 /// Connections to the configured database.
-struct Database(DatabaseAddress);
+pub(crate) struct Database(pub(crate) DatabaseAddress);
 
 impl Connector for Database {
     fn connect(&self) -> Connecting<'_> {
@@ -72,7 +62,7 @@ pub(crate) fn open(
                     data.join(SAMPLES_DIR).display()
                 );
             }
-            let address = database(&config.store)?;
+            let address = store_address(&config.store)?;
             let shown = address.to_string();
             let settings = retention::postgres_settings(config);
             let store =
@@ -128,20 +118,5 @@ fn log_recovery(recovery: &Recovery) {
     }
     for path in removed {
         log::info!("{}: removed, unfinished work of an earlier run", path.display());
-    }
-}
-
-/// The address of the configured database.
-pub(crate) fn database(settings: &StoreSettings) -> Result<DatabaseAddress, StoreError> {
-    let parameters = settings.database.as_deref().unwrap_or_default();
-    let secret = settings.password_file.as_deref().map(Token::read).transpose()?;
-    let secret = secret.as_ref().map(Token::secret);
-    // Only a database that requires TLS needs the authorities, which may be absent on this machine.
-    match DatabaseAddress::new(parameters, None, secret, CONNECT_TIME_MAX) {
-        Err(ParametersError::NoAuthorities) => {
-            let tls = Some(authorities(settings.ca.as_deref())?);
-            Ok(DatabaseAddress::new(parameters, tls, secret, CONNECT_TIME_MAX)?)
-        }
-        address => Ok(address?),
     }
 }

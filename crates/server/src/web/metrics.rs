@@ -24,6 +24,7 @@ use storage::Stats;
 
 mod pg;
 mod polls;
+mod shared_tables;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
@@ -195,6 +196,9 @@ fn jobs(app: &App, page: &mut Page) {
     let help = "Updates of schedulers' jobs that were truncated because a text or a list was too \
                 long.";
     page.counter(name, help, counts.records_cut.get());
+    if app.store.shared_tables().is_some() {
+        shared_tables::shared_tables(&counts.shared_tables, page);
+    }
     let name = "jobmeter_rules_total";
     page.head(name, "counter", "Values that matched a rule of `[[when]]`, by outcome.");
     for rule in Rule::ALL {
@@ -370,6 +374,12 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("queue_batches", "Batches that wait for the write to the log.", stats.queue_batches),
         ("queue_bytes", "Size of these batches.", stats.queue_bytes),
         ("gaps", "Stored gaps.", stats.gaps),
+        (
+            "rows_hidden",
+            "Rows of other programs in the database that no answer can show: their names, labels or times are \
+             beyond the limits.",
+            stats.rows_hidden,
+        ),
         (
             "claimed_devices",
             "Devices that several nodes claim.",

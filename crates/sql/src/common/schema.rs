@@ -201,7 +201,7 @@ const METRICS: Columns = &[
     ("device_id", Text, false),
     ("metric_id", Text, false),
     ("value", Value, true),
-    ("labels", Text, false),
+    ("labels", Text, true),
     ("job_id", Number, true),
     ("cluster", Text, true),
 ];
@@ -211,7 +211,7 @@ const GET_METRICS: Columns = &[
     ("device_id", Text, false),
     ("metric_id", Text, false),
     ("value", Value, true),
-    ("labels", Text, false),
+    ("labels", Text, true),
 ];
 
 const AVAILABLE_METRICS: Columns = &[("device_id", Text, false), ("metric_id", Text, false)];
@@ -223,7 +223,7 @@ const METRICS_BY_JOB: Columns = &[
     ("device_id", Text, false),
     ("metric_id", Text, false),
     ("value", Value, true),
-    ("labels", Text, false),
+    ("labels", Text, true),
     ("start_time", Time, true),
     ("stop_time", Time, true),
     ("job_id", Number, false),

@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 /// The statements of a server without such a file.
-pub const DEFAULT_JOB_REQUESTS: &str = include_str!("job_requests.sql");
+pub use database::DEFAULT_JOB_REQUESTS;
 /// Maximum number of statements in a file.
 const REQUESTS_MAX: usize = 64;
 /// Maximum number of columns of all statements.

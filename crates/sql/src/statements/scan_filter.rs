@@ -211,14 +211,14 @@ fn compare(column: &str, op: Operator, value: &ScalarValue) -> Option<Condition>
     }
 }
 
-/// Reads a list of values for a column. Invalid names of devices, clusters or jobs match no row and are omitted.
+/// Reads a list of values for a column. Names of devices beyond the limit, and invalid names of clusters, match no row and are omitted.
 fn one_of(column: &str, values: &[ScalarValue]) -> Option<Condition> {
     let texts =
         || values.iter().map(|value| value.try_as_str().flatten()).collect::<Option<Vec<_>>>();
     match column {
         "device_id" => {
             let names = texts()?;
-            Some(Condition::Devices(names.iter().filter_map(|n| DeviceId::new(n).ok()).collect()))
+            Some(Condition::Devices(names.iter().filter_map(|n| DeviceId::foreign(n)).collect()))
         }
         "metric_id" => Some(Condition::Metrics(texts()?.into_iter().map(Arc::from).collect())),
         "cluster" => {

@@ -2,8 +2,8 @@
 
 use super::interpolation::{Range, Values, Variables, expanded};
 use super::{dashboards, written};
+use crate::common::database::Database;
 use crate::common::programs::{Running, output, until};
-use crate::numbers::postgres_outages::Database;
 use crate::repository::layers::repository;
 use crate::server::pg::{PUSHER, PgServer, READER, SCHEDULER};
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! OAR's database as a server that answers with hostile texts, and what it is asked.
 
 use super::*;
+use crate::ParametersError;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -123,7 +124,9 @@ fn values_are_bound_and_no_part_of_a_statement_to_a_schedulers_database() {
     let parameters = format!("host=127.0.0.1 port={port} user=oar dbname=oar");
     let cluster = ClusterId::new("oar").unwrap();
     let limit = Duration::from_secs(20);
-    let mut oar = OarDatabase::new(cluster, &parameters, None, None, limit).unwrap();
+    let no_tls = || Err(ParametersError::Malformed("TLS".to_owned()));
+    let address = DatabaseAddress::new(&parameters, no_tls, None, limit);
+    let mut oar = OarDatabase::new(cluster, address.unwrap(), limit);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let from = Timestamp::from_seconds(50);
     let mut records_polled = Vec::new();

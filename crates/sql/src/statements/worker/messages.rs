@@ -386,7 +386,7 @@ fn put_narrow(put: &mut MessageWriter, narrow: &ScanFilter) {
 
 /// Decodes conditions. Names are validated again, because the server does not trust workers.
 fn take_narrow(take: &mut MessageReader<'_>) -> Option<ScanFilter> {
-    let device = |take: &mut MessageReader<'_>| DeviceId::new(take.text()?).ok();
+    let device = |take: &mut MessageReader<'_>| DeviceId::foreign(take.text()?);
     let cluster = |take: &mut MessageReader<'_>| ClusterId::new(take.text()?).ok();
     let devices = take.maybe(|take| take.all(device))?;
     let metrics = take.maybe(|take| take.all(|take| take.text().map(Arc::from)))?;

@@ -67,7 +67,8 @@ fn text<'a>(column: &str, line: &'a Line) -> Option<&'a str> {
     match column {
         "device_id" => Some(line.device.as_str()),
         "metric_id" => Some(&line.metric),
-        "labels" => Some(&line.labels),
+        // Rows of other programs may have none.
+        "labels" => Some(&*line.labels).filter(|labels| *labels != "null"),
         _ => line.job.as_ref().map(|job| job.cluster.as_str()),
     }
 }

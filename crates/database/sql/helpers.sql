@@ -1,0 +1,106 @@
+-- Parts of the views and functions.
+
+-- Whether values are rates: Kwollect's boolean, or `auto` for counters alone. Every text that PostgreSQL accepts as a boolean
+-- is a value in its usual cases, because clients send `True` and `1`.
+DO $do$ BEGIN
+    IF to_regtype('jobmeter.rate') IS NULL THEN
+        CREATE TYPE jobmeter.rate AS ENUM (
+            'false', 'False', 'FALSE', 'f', 'F', 'no', 'No', 'NO', 'n', 'N', 'off', 'Off', 'OFF', '0',
+            'true', 'True', 'TRUE', 't', 'T', 'yes', 'Yes', 'YES', 'y', 'Y', 'on', 'On', 'ON', '1',
+            'auto', 'Auto', 'AUTO');
+        CREATE FUNCTION jobmeter.as_rate(value boolean) RETURNS jobmeter.rate LANGUAGE sql IMMUTABLE
+            AS $rate$ SELECT CASE WHEN value THEN 'true' ELSE 'false' END::jobmeter.rate $rate$;
+        CREATE CAST (boolean AS jobmeter.rate) WITH FUNCTION jobmeter.as_rate(boolean) AS IMPLICIT;
+    END IF;
+END $do$;
+
+-- Labels without a key. Labels of other programs may be any JSON, of which only objects have keys.
+CREATE OR REPLACE FUNCTION jobmeter.without(labels jsonb, key text) RETURNS jsonb LANGUAGE sql IMMUTABLE
+    AS $$ SELECT CASE WHEN jsonb_typeof(labels) = 'object' THEN labels - key ELSE labels END $$;
+
+-- The value of a window: the largest of a total, the mean of others.
+CREATE OR REPLACE FUNCTION jobmeter.summarized(metric_id text, largest double precision, mean double precision)
+    RETURNS double precision LANGUAGE sql IMMUTABLE
+    AS $$ SELECT CASE WHEN right(metric_id, 6) = '_total' THEN coalesce(largest, mean) ELSE mean END $$;
+
+-- An instant of a parameter: seconds since 1970, or a time as PostgreSQL reads it.
+CREATE OR REPLACE FUNCTION jobmeter.instant(text) RETURNS timestamptz LANGUAGE sql STABLE
+    AS $$ SELECT CASE WHEN $1 ~ '^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$' THEN to_timestamp($1::double precision)
+        ELSE $1::timestamptz END $$;
+
+-- The starts of the windows of five minutes that have no final rollups.
+CREATE OR REPLACE VIEW jobmeter.unsettled AS
+SELECT at FROM jobmeter.state CROSS JOIN generate_series(
+    coalesce('epoch'::timestamptz + settled_us * interval '1 microsecond',
+        'epoch'::timestamptz + 300 * floor(extract(epoch FROM (SELECT least(
+            (SELECT min(timestamp) FROM metrics), (SELECT min(timestamp) FROM jobmeter.job_metrics)))) / 300) * interval '1 second'),
+    now() + interval '1 day', interval '5 minutes') AS starts (at);
+
+-- Samples attributed to jobs, for roles that may read the table. The owner's rights read it, so this view checks the role.
+CREATE OR REPLACE VIEW jobmeter.visible_job_metrics AS
+SELECT timestamp, device_id, metric_id, value,
+    labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
+FROM jobmeter.job_metrics
+WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+
+-- Their windows of five minutes.
+CREATE OR REPLACE VIEW jobmeter.visible_job_metrics_summary AS
+SELECT 'epoch'::timestamptz + at_us * interval '1 microsecond' AS timestamp, device_id, metric_id,
+    CASE WHEN right(metric_id, 6) = '_total' THEN max ELSE sum / rollups.samples END AS value,
+    labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
+FROM jobmeter.rollups JOIN jobmeter.series ON id = series_id
+WHERE job_id IS NOT NULL AND window_us = 300000000 AND at_us < (SELECT settled_us FROM jobmeter.state)
+    AND has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT')
+UNION ALL
+SELECT starts.at, windows.device_id, windows.metric_id, windows.value,
+    windows.labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster), windows.cluster, windows.job_id
+FROM jobmeter.unsettled AS starts CROSS JOIN LATERAL (
+    SELECT device_id, metric_id, jobmeter.summarized(metric_id, max(value) FILTER (WHERE value <> 'NaN'), avg(value)) AS value,
+        labels, cluster, job_id
+    FROM jobmeter.job_metrics WHERE timestamp >= starts.at AND timestamp < starts.at + interval '5 minutes'
+    GROUP BY device_id, metric_id, labels, cluster, job_id) AS windows
+WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+
+-- From when on a counter counts since when. Counters of jobs are for roles that may read their samples.
+CREATE OR REPLACE VIEW jobmeter.counter_starts AS
+SELECT device_id, metric_id,
+    CASE WHEN job_id IS NULL THEN jobmeter.without(labels, '_device_alias')
+        ELSE labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) END AS labels,
+    'epoch'::timestamptz + at_us * interval '1 microsecond' AS since,
+    'epoch'::timestamptz + coalesce(lead(at_us) OVER (PARTITION BY series_id ORDER BY at_us), 4102444800000000)
+        * interval '1 microsecond' AS until,
+    'epoch'::timestamptz + start_us * interval '1 microsecond' AS start
+FROM jobmeter.starts JOIN jobmeter.series ON id = series_id
+WHERE job_id IS NULL OR has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+
+-- The declared metrics that only grow.
+CREATE OR REPLACE VIEW jobmeter.counters AS
+SELECT name, metric::json->>'kind' = 'counter' AS is_counter FROM jobmeter.catalogue;
+
+-- Growth per second since the reading before. A counter that restarts counts from 0; its first reading counts from its start, if that is
+-- within the range and at most ten minutes ago. NULL: there is no reading before, or one is no number.
+CREATE OR REPLACE FUNCTION jobmeter.rate_of(
+    is_counter boolean, since timestamptz, at timestamptz, value double precision, start timestamptz,
+    at_before timestamptz, value_before double precision, start_before timestamptz)
+RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN value IN ('NaN', 'Infinity', '-Infinity') OR value_before IN ('NaN', 'Infinity', '-Infinity') THEN NULL
+        WHEN at_before IS NULL THEN
+            CASE WHEN is_counter AND start >= since AND start < at AND at <= start + interval '10 minutes'
+                THEN value / extract(epoch FROM at - start)::double precision END
+        WHEN at = at_before THEN NULL
+        WHEN is_counter AND (value < value_before OR (start > at_before AND start IS DISTINCT FROM start_before))
+            THEN greatest(value, 0) / extract(epoch FROM at - at_before)::double precision
+        ELSE (value - value_before) / extract(epoch FROM at - at_before)::double precision
+    END $$;
+
+-- A statement whose values are rates. It gets the statement of the values; $2 is the first bound, $6 is true if gauges change, too.
+CREATE OR REPLACE FUNCTION jobmeter.rates_of(statement text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'WITH found AS (' || statement || '), kinds AS (
+        SELECT found.*, s.start, coalesce(counters.is_counter, right(found.metric_id, 6) = ''_total'') AS is_counter
+        FROM found LEFT JOIN jobmeter.counters ON name = found.metric_id
+            LEFT JOIN jobmeter.counter_starts AS s ON s.device_id = found.device_id AND s.metric_id = found.metric_id
+                AND s.labels = found.labels AND timestamp >= s.since AND timestamp < s.until)
+    SELECT timestamp, device_id, metric_id, CASE WHEN is_counter OR $6 THEN jobmeter.rate_of(is_counter, $2, timestamp, value, start,
+        lag(timestamp) OVER w, lag(value) OVER w, lag(start) OVER w) ELSE value END, labels
+    FROM kinds WINDOW w AS (PARTITION BY metric_id, device_id, labels ORDER BY timestamp)' $$;

@@ -1,0 +1,223 @@
+//! What a database has.
+
+use crate::error::SetupError;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio_postgres::Client;
+
+/// How `metrics` is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One table.
+    Plain,
+    /// Partitions by time.
+    Partitioned,
+    /// A hypertable of TimescaleDB.
+    Hypertable,
+}
+
+/// A table or view of the schema public.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Relation {
+    /// `r`: a table, `p`: a partitioned one, `v`: a view, `m`: a materialized one, `f`: a foreign one.
+    pub(crate) kind: String,
+    /// Names and types of the columns, in their order.
+    pub(crate) columns: Vec<(String, String)>,
+    /// The statements that make the view again, with owner and rights.
+    pub(crate) definition: String,
+    pub(crate) grants: String,
+    /// Whether it is a view that reads no table.
+    pub(crate) reads_nothing: bool,
+}
+
+/// An index of `metrics`.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    pub(crate) name: String,
+    pub(crate) definition: String,
+    pub(crate) is_unique: bool,
+}
+
+/// What a database has of Kwollect and of jobmeter.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The version of PostgreSQL, such as 150018.
+    pub server: i32,
+    /// The version of TimescaleDB.
+    pub timescaledb: Option<String>,
+    /// The version of the schema jobmeter.
+    pub version: Option<i32>,
+    /// How `metrics` is stored, if it exists.
+    pub shape: Option<Shape>,
+    /// Whether plpython3u is trusted: its functions then run any program of the database server's user.
+    pub trusts_plpython: bool,
+    pub(crate) owner: String,
+    pub(crate) relations: BTreeMap<String, Relation>,
+    /// Signatures of the functions of the schema api, with the statements that make them again.
+    pub(crate) functions: BTreeMap<String, String>,
+    pub(crate) has_schema_api: bool,
+    /// What jobmeter made outside of its schema.
+    pub(crate) made: BTreeSet<String>,
+    pub(crate) indexes: Vec<Index>,
+    /// What reads the table `metrics` or returns its rows.
+    pub(crate) dependents: Vec<String>,
+}
+
+const BASICS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
+    (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'), \
+    to_regclass('timescaledb_information.hypertables') IS NOT NULL, to_regclass('jobmeter.setup') IS NOT NULL, \
+    to_regclass('jobmeter.state') IS NOT NULL, \
+    coalesce((SELECT lanpltrusted FROM pg_language WHERE lanname = 'plpython3u'), false), to_regnamespace('api') IS NOT NULL";
+const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
+    ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
+    ARRAY(SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a \
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
+    CASE WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %I.%I AS %s ALTER VIEW %1$I.%2$I OWNER TO %4$I;', \
+        n.nspname, c.relname, pg_get_viewdef(c.oid), pg_get_userbyid(c.relowner)) ELSE '' END, \
+    coalesce((SELECT string_agg(format('GRANT %s ON %I.%I TO %s;', privilege_type, n.nspname, c.relname, \
+            CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), ' ') \
+        FROM aclexplode(c.relacl) WHERE grantee <> c.relowner), ''), \
+    c.relkind = 'v' AND NOT EXISTS (SELECT FROM pg_rewrite AS w JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass \
+        AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> c.oid WHERE w.ev_class = c.oid), \
+    pg_get_userbyid(c.relowner)::text \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY ($1)";
+const FUNCTIONS: &str = "SELECT format('%I.%I(%s)', n.nspname, p.proname, \
+        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))), \
+    format(E'%s;\\nALTER FUNCTION %I.%I(%s) OWNER TO %I; %s', pg_get_functiondef(p.oid), n.nspname, p.proname, \
+        pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner), \
+        coalesce((SELECT string_agg(format('GRANT EXECUTE ON FUNCTION %I.%I(%s) TO %s;', n.nspname, p.proname, \
+            pg_get_function_identity_arguments(p.oid), CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), ' ') \
+        FROM aclexplode(p.proacl) WHERE grantee <> p.proowner), '')) \
+    FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = 'api' AND p.prokind = 'f'";
+const INDEXES: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indisunique \
+    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indrelid = to_regclass('public.metrics') ORDER BY 1";
+/// Views that read the table, and functions that return or take its rows.
+const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) FROM pg_depend AS d \
+        JOIN pg_rewrite AS w ON w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass('public.metrics') \
+        AND c.oid <> d.refobjid \
+    UNION SELECT DISTINCT format('%I.%I(%s)', n.nspname, p.proname, \
+        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))) \
+    FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid JOIN pg_namespace AS n ON n.oid = p.pronamespace \
+    WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass \
+        AND d.refobjid IN (SELECT t.oid FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics') \
+            UNION SELECT t.typarray FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics')) ORDER BY 1";
+
+/// The relations that Kwollect and jobmeter have in the schema public.
+const NAMES: [&str; 9] = [
+    "metrics",
+    "promoted_metrics",
+    "nodetime_by_job",
+    "nodetime_per_job",
+    "metrics_summary",
+    "metrics_by_device",
+    "metrics_by_device_summary",
+    "metrics_by_job",
+    "metrics_by_job_summary",
+];
+
+impl Found {
+    /// Reads the catalogue of a database.
+    ///
+    /// # Errors
+    /// The database does not answer, is too old, or has another encoding.
+    pub async fn read(client: &Client) -> Result<Self, SetupError> {
+        let row = client.query_one(BASICS, &[]).await?;
+        let mut found =
+            Self { server: row.try_get(0)?, timescaledb: row.try_get(2)?, ..Self::default() };
+        if found.server < 130_000 {
+            return Err(SetupError::Version(found.server_text()));
+        }
+        let encoding: String = row.try_get(1)?;
+        if encoding != "UTF8" {
+            return Err(SetupError::Encoding(encoding));
+        }
+        let (has_timescale, has_setup, has_state): (bool, bool, bool) =
+            (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+        (found.trusts_plpython, found.has_schema_api) = (row.try_get(6)?, row.try_get(7)?);
+        // The first servers with this store recorded no version.
+        found.version = has_state.then_some(0);
+        if has_setup {
+            let row = client.query_opt("SELECT version FROM jobmeter.setup", &[]).await?;
+            found.version = Some(row.map_or(Ok(0), |row| row.try_get(0))?);
+            for row in client
+                .query("SELECT name FROM jobmeter.objects WHERE kind IN ('view', 'function')", &[])
+                .await?
+            {
+                found.made.insert(row.try_get(0)?);
+            }
+        }
+        found.read_relations(client).await?;
+        for row in client.query(FUNCTIONS, &[]).await? {
+            found.functions.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        if has_timescale && found.shape == Some(Shape::Plain) {
+            let text = "SELECT EXISTS (SELECT FROM timescaledb_information.hypertables \
+                        WHERE hypertable_schema = 'public' AND hypertable_name = 'metrics')";
+            if client.query_one(text, &[]).await?.try_get(0)? {
+                found.shape = Some(Shape::Hypertable);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read_relations(&mut self, client: &Client) -> Result<(), SetupError> {
+        for row in client.query(RELATIONS, &[&NAMES.as_slice()]).await? {
+            let (names, types): (Vec<String>, Vec<String>) = (row.try_get(2)?, row.try_get(3)?);
+            let relation = Relation {
+                kind: row.try_get(1)?,
+                columns: names.into_iter().zip(types).collect(),
+                definition: row.try_get(4)?,
+                grants: row.try_get(5)?,
+                reads_nothing: row.try_get(6)?,
+            };
+            let name: String = row.try_get(0)?;
+            if name == "metrics" {
+                self.owner = row.try_get(7)?;
+                self.shape = match relation.kind.as_str() {
+                    "r" => Some(Shape::Plain),
+                    "p" => Some(Shape::Partitioned),
+                    _ => None,
+                };
+            }
+            self.relations.insert(name, relation);
+        }
+        for row in client.query(INDEXES, &[]).await? {
+            let (name, definition, is_unique) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            self.indexes.push(Index { name, definition, is_unique });
+        }
+        for row in client.query(DEPENDENTS, &[]).await? {
+            self.dependents.push(row.try_get(0)?);
+        }
+        Ok(())
+    }
+
+    /// The version of PostgreSQL as people write it.
+    pub fn server_text(&self) -> String {
+        format!("{}.{}", self.server / 10_000, self.server % 10_000)
+    }
+
+    pub(crate) fn relation(&self, name: &str) -> Option<&Relation> {
+        self.relations.get(name)
+    }
+
+    pub(crate) fn is_made(&self, name: &str) -> bool {
+        self.made.contains(name)
+    }
+
+    pub(crate) fn has_function(&self, signature: &str) -> bool {
+        self.functions.contains_key(signature)
+    }
+
+    /// Whether the site has a relation of its own with this name, which says which node a job had. The empty view that Kwollect makes
+    /// is none.
+    pub(crate) fn is_of_site(&self, name: &str) -> bool {
+        self.relation(name)
+            .is_some_and(|one| !one.reads_nothing && !self.is_made(&format!("public.{name}")))
+    }
+
+    /// Whether the site itself has a view or table that says which node a job had.
+    pub fn has_own_nodetime(&self) -> bool {
+        self.is_of_site("nodetime_by_job") || self.is_of_site("nodetime_per_job")
+    }
+}

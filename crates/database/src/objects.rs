@@ -1,0 +1,162 @@
+//! The views and functions that people use, in the order of their dependencies.
+
+use crate::found::{Found, Shape};
+use crate::sql::literal;
+
+/// The statements that create the tables of the schema jobmeter. They change nothing that exists.
+pub const TABLES: &str = include_str!("../sql/tables.sql");
+/// Parts of the views and functions.
+pub(crate) const HELPERS: &str = include_str!("../sql/helpers.sql");
+const NODETIME: &str = include_str!("../sql/nodetime.sql");
+const NODETIME_OF_SERVER: &str = include_str!("../sql/nodetime_of_server.sql");
+const NODETIME_OF_SITE: &str = include_str!("../sql/nodetime_of_site.sql");
+const SUMMARY: &str = include_str!("../sql/summary.sql");
+const BY_DEVICE: &str = include_str!("../sql/by_device.sql");
+const BY_JOB: &str = include_str!("../sql/by_job.sql");
+const FUNCTIONS: &str = include_str!("../sql/functions.sql");
+const PROMOTIONS: &str = include_str!("../sql/promotions.sql");
+
+/// The columns of Kwollect's relations. Those that jobmeter adds come after them.
+const SAMPLE: [&str; 5] = ["timestamp", "device_id", "metric_id", "value", "labels"];
+const JOB: [&str; 3] = ["start_time", "stop_time", "job_id"];
+const NODETIME_COLUMNS: [&str; 4] = ["job_id", "start_time", "stop_time", "node"];
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A view of the schema public.
+    View,
+    /// A function of the schema api, by its signature.
+    Function,
+}
+
+impl Kind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Function => "function",
+        }
+    }
+}
+
+/// A view or function that jobmeter makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) kind: Kind,
+    /// The view's name, or the function's signature, both with the schema.
+    pub(crate) name: &'static str,
+    /// The statement that makes or replaces a view, or makes a function.
+    text: String,
+    /// Kwollect's columns of a view.
+    pub(crate) columns: Vec<&'static str>,
+    /// Whether it has more columns than Kwollect's.
+    pub(crate) is_wider: bool,
+}
+
+impl Object {
+    /// The statement that makes it. A view of the same columns may exist.
+    pub(crate) fn create(&self) -> String {
+        self.text.clone()
+    }
+
+    /// The name without its schema and parameters.
+    pub(crate) fn bare_name(&self) -> &'static str {
+        let name = self.name.split_once('.').map_or(self.name, |(_, name)| name);
+        name.split_once('(').map_or(name, |(name, _)| name)
+    }
+}
+
+fn view(
+    name: &'static str,
+    text: String,
+    columns: impl IntoIterator<Item = &'static str>,
+) -> Object {
+    Object { kind: Kind::View, name, text, columns: columns.into_iter().collect(), is_wider: false }
+}
+
+/// The objects for a database as it was found.
+pub(crate) fn objects(found: &Found) -> Vec<Object> {
+    let mut all = Vec::new();
+    if !found.is_of_site("nodetime_by_job") {
+        let text = match found.is_of_site("nodetime_per_job") {
+            true => {
+                "CREATE OR REPLACE VIEW nodetime_by_job AS SELECT job_id, start_time, stop_time, node FROM nodetime_per_job;\n"
+            }
+            false => NODETIME,
+        };
+        all.push(view("public.nodetime_by_job", text.to_owned(), NODETIME_COLUMNS));
+    }
+    if !found.is_of_site("nodetime_per_job") {
+        let text = "CREATE OR REPLACE VIEW nodetime_per_job AS SELECT * FROM nodetime_by_job;\n";
+        all.push(view("public.nodetime_per_job", text.to_owned(), NODETIME_COLUMNS));
+    }
+    let is_aggregate =
+        found.shape == Some(Shape::Hypertable) && found.relation("metrics_summary").is_some();
+    if !is_aggregate || found.is_made("public.metrics_summary") {
+        all.push(view("public.metrics_summary", SUMMARY.to_owned(), SAMPLE));
+    }
+    for (suffix, margin, by_device, by_job) in [
+        ("", "10 seconds", "public.metrics_by_device", "public.metrics_by_job"),
+        (
+            "_summary",
+            "5 minutes",
+            "public.metrics_by_device_summary",
+            "public.metrics_by_job_summary",
+        ),
+    ] {
+        let text = |text: &str| text.replace("{suffix}", suffix).replace("{margin}", margin);
+        all.push(view(by_device, text(BY_DEVICE), SAMPLE));
+        let by_job = view(by_job, text(BY_JOB), SAMPLE.into_iter().chain(JOB));
+        all.push(Object { is_wider: true, ..by_job });
+    }
+    let function = |name, text: &str| Object {
+        kind: Kind::Function,
+        name,
+        text: text.to_owned(),
+        columns: Vec::new(),
+        is_wider: false,
+    };
+    let names = [
+        "api.get_metrics(integer, text, text, text, text, text, boolean, jobmeter.rate)",
+        "api.available_metrics(timestamp with time zone, jsonb)",
+        "api.insert_metrics(text, text, timestamp with time zone, double precision, jsonb)",
+        "api.get_job_metrics(integer)",
+    ];
+    // The file has the functions in this order.
+    let texts = FUNCTIONS.split("\nCREATE FUNCTION").skip(1);
+    all.extend(
+        names
+            .into_iter()
+            .zip(texts)
+            .map(|(name, text)| function(name, &format!("CREATE FUNCTION{text}"))),
+    );
+    if !found.has_function("api.update_promoted_metrics()")
+        || found.is_made("api.update_promoted_metrics()")
+    {
+        all.push(function("api.update_promoted_metrics()", PROMOTIONS));
+    }
+    all
+}
+
+/// The view by which the others read which node a job had.
+pub(crate) fn nodetime(found: &Found) -> &'static str {
+    if found.has_own_nodetime() { NODETIME_OF_SITE } else { NODETIME_OF_SERVER }
+}
+
+/// The statement that records the version.
+pub(crate) fn recorded_version() -> String {
+    format!(
+        "INSERT INTO jobmeter.setup (version) VALUES ({0}) ON CONFLICT (is_one) DO UPDATE SET version = {0};\n",
+        crate::VERSION
+    )
+}
+
+/// Records an object that jobmeter makes, or what it replaces.
+pub(crate) fn record(kind: &str, object: &str, restore: Option<&str>) -> String {
+    let restore = restore.map_or("NULL".to_owned(), literal);
+    format!(
+        "INSERT INTO jobmeter.objects (kind, name, restore) VALUES ({}, {}, {restore}) ON CONFLICT (kind, name) DO NOTHING",
+        literal(kind),
+        literal(object)
+    )
+}

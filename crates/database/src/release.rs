@@ -1,0 +1,107 @@
+//! The statements that give a database back.
+
+use crate::attach::{self, BEFORE};
+use crate::error::SetupError;
+use crate::found::{Found, Shape};
+use crate::run::Step;
+use crate::setup::superuser_is_meant;
+use crate::sql::name;
+use tokio_postgres::Client;
+
+/// Views and functions outside of the schema jobmeter that depend on it, and that jobmeter did not make.
+const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) FROM pg_depend AS d \
+        JOIN pg_rewrite AS w ON w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+        JOIN pg_class AS of ON of.oid = d.refobjid \
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND n.nspname <> 'jobmeter' \
+        AND of.relnamespace = to_regnamespace('jobmeter') \
+        AND NOT EXISTS (SELECT FROM jobmeter.objects AS o WHERE o.name = format('%s.%s', n.nspname, c.relname)) ORDER BY 1";
+const OBJECTS: &str = "SELECT kind, name, restore FROM jobmeter.objects ORDER BY place";
+const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
+    WHERE i.inhparent = to_regclass('public.metrics') AND c.relnamespace = to_regnamespace('jobmeter') ORDER BY 1";
+
+/// The steps that remove what jobmeter made, and bring back what it replaced. `keep` leaves the schema jobmeter.
+///
+/// # Errors
+/// jobmeter did not set up the database; something of the site depends on the schema jobmeter.
+pub async fn release(
+    client: &Client,
+    keep: bool,
+    as_superuser: bool,
+) -> Result<Vec<Step>, SetupError> {
+    let found = Found::read(client).await?;
+    if found.version.is_none_or(|version| version < 1) {
+        return Err(SetupError::NotSetUp);
+    }
+    superuser_is_meant(client, as_superuser).await?;
+    let locked: bool =
+        client.query_one("SELECT pg_try_advisory_lock($1)", &[&crate::LOCK]).await?.try_get(0)?;
+    if !locked {
+        return Err(SetupError::InUse);
+    }
+    let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
+    let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
+    let mut in_the_way = Vec::new();
+    if is_attached {
+        let is_ours = |one: &&String| found.is_made(one) || one.starts_with("jobmeter.");
+        let others = found.dependents.iter().filter(|one| !is_ours(one));
+        in_the_way.extend(others.map(|one| format!("{one} depends on `metrics`, which becomes a table again; drop it, and make it again afterwards")));
+    }
+    let dependents = if keep { Vec::new() } else { client.query(DEPENDENTS, &[]).await? };
+    for row in dependents {
+        let dependent: String = row.try_get(0)?;
+        in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
+    }
+    if !in_the_way.is_empty() {
+        return Err(SetupError::InTheWay(in_the_way));
+    }
+    let mut objects: Vec<(String, String, Option<String>)> = Vec::new();
+    for row in client.query(OBJECTS, &[]).await? {
+        objects.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    }
+    let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
+    all.extend(
+        crate::recording::TRIGGERS
+            .map(|name| format!("DROP TRIGGER IF EXISTS {name} ON public.metrics")),
+    );
+    let functions = objects.iter().filter(|(kind, ..)| kind == "function").rev();
+    all.extend(functions.map(|(_, signature, _)| format!("DROP FUNCTION IF EXISTS {signature}")));
+    if is_attached {
+        all.extend(attach::detach(client).await?);
+    } else if found.shape == Some(Shape::Partitioned) && !keep {
+        for row in client.query(PARTITIONS, &[]).await? {
+            let partition: String = row.try_get(0)?;
+            all.push(format!("ALTER TABLE jobmeter.{} SET SCHEMA public", name(&partition)));
+        }
+    }
+    // Views that had another text read the restored table from now on; the others go in the reverse order of their making.
+    let (restored, dropped): (Vec<_>, Vec<_>) = objects
+        .iter()
+        .filter(|(kind, ..)| kind == "view")
+        .partition(|(.., restore)| restore.is_some());
+    all.extend(restored.iter().rev().filter_map(|(_, name, restore)| {
+        // A view with more columns than before cannot be replaced; what is above it comes first.
+        restore
+            .as_deref()
+            .filter(|text| text.starts_with("DROP VIEW"))
+            .map(|_| format!("DROP VIEW {name}"))
+    }));
+    for (_, name, restore) in &restored {
+        let text = restore.as_deref().unwrap_or_default();
+        let drop = format!("DROP VIEW {name}; ");
+        all.push(text.strip_prefix(&drop).unwrap_or(text).to_owned());
+    }
+    all.extend(dropped.iter().rev().map(|(_, name, _)| format!("DROP VIEW IF EXISTS {name}")));
+    let of_kind = |wanted: &'static str| objects.iter().filter(move |(kind, ..)| kind == wanted);
+    all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
+    all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
+    all.extend(of_kind("schema").map(|(_, schema, _)| format!("DROP SCHEMA {}", name(schema))));
+    all.push(match keep {
+        true => "DELETE FROM jobmeter.objects; DELETE FROM jobmeter.setup".to_owned(),
+        false => "DROP SCHEMA jobmeter CASCADE".to_owned(),
+    });
+    if is_attached {
+        // What is left of the dependents are views of a schema that is kept.
+        all.push("DROP TABLE public.metrics_of_jobmeter CASCADE".to_owned());
+    }
+    Ok(vec![Step::Together(all)])
+}

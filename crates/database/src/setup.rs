@@ -1,0 +1,422 @@
+//! The statements that set up a database, or adopt that of Kwollect.
+
+use crate::attach;
+use crate::error::SetupError;
+use crate::found::{Found, Relation, Shape};
+use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record};
+use crate::run::Step;
+use crate::sql::{literal, name};
+use tokio_postgres::Client;
+
+const METRICS: &str = include_str!("../sql/metrics.sql");
+/// Time of a partition, if nothing else is given.
+const CHUNK_HOURS: u32 = 6;
+/// What the reading role always reads, besides the views.
+const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue";
+/// What it reads with `Reader::Jobs`.
+const OF_JOBS: &str = "jobmeter.job_metrics, jobmeter.series, jobmeter.allocations, jobmeter.jobs";
+
+/// What the reading role sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reader {
+    /// Samples of nodes, and which node a job had and when.
+    #[default]
+    Nodes,
+    /// Also the samples of jobs, and the copy of the jobs.
+    Jobs,
+}
+
+/// Checked options of `jobmeter db setup`.
+#[derive(Clone, Debug)]
+pub struct SetupOptions {
+    /// The database.
+    pub database: String,
+    /// The role that owns everything, and of the server. The reading role has `_ro` behind it.
+    pub user: String,
+    /// Its password, if it is set or changed.
+    pub password: Option<String>,
+    /// That of the reading role, if it is set or changed.
+    pub reader_password: Option<String>,
+    /// That of a new reading role otherwise.
+    pub new_reader_password: String,
+    /// Time of a new partition, if it is changed.
+    pub chunk_hours: Option<u32>,
+    /// Time limit of a statement of the owner's role.
+    pub request_timeout_min: u32,
+    /// The folder of the tablespace `archive`.
+    pub archive_path: Option<String>,
+    /// The statements of `get_job_metrics`, with their line numbers; `None` leaves them.
+    pub job_requests: Option<Vec<(usize, String)>>,
+    /// What the reading role sees.
+    pub reader: Reader,
+    /// Withdraws the trust in plpython3u.
+    pub distrust_plpython: bool,
+    /// A superuser may execute what the owner's role could have changed.
+    pub as_superuser: bool,
+}
+
+impl SetupOptions {
+    fn reader_role(&self) -> String {
+        format!("{}_ro", self.user)
+    }
+}
+
+/// The steps that make roles and the database; they are executed in another database. The owner of a database that exists needs none. `is_shown` leaves the passwords out.
+///
+/// # Errors
+/// The connection's role lacks rights; a role is missing and no password is given.
+pub async fn prepare_server(
+    client: &Client,
+    options: &SetupOptions,
+    is_shown: bool,
+) -> Result<Vec<Step>, SetupError> {
+    let text = "SELECT rolsuper, current_user::text, EXISTS (SELECT FROM pg_database WHERE datname = $1), \
+                EXISTS (SELECT FROM pg_roles WHERE rolname = $2), EXISTS (SELECT FROM pg_roles WHERE rolname = $3), \
+                EXISTS (SELECT FROM pg_tablespace WHERE spcname = 'archive') \
+                FROM pg_roles WHERE rolname = current_user";
+    let (user, reader) = (&options.user, options.reader_role());
+    let row = client.query_one(text, &[&options.database, user, &reader]).await?;
+    let (is_super, admin): (bool, String) = (row.try_get(0)?, row.try_get(1)?);
+    if !is_super {
+        let is_there =
+            [2, 3, 4].iter().all(|column| row.try_get::<_, bool>(*column).unwrap_or(false));
+        if admin == *user && is_there && !options.distrust_plpython {
+            return Ok(Vec::new());
+        }
+        let text = format!("the role {admin} is no superuser; name one with --db_admin");
+        return Err(SetupError::Rights(text));
+    }
+    let (has_database, has_user, has_reader, has_archive): (bool, bool, bool, bool) =
+        (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let verifier = |password: &str| {
+        let text = postgres_protocol::password::scram_sha_256(password.as_bytes());
+        literal(if is_shown { "…" } else { &text })
+    };
+    let of_reader = match (&options.reader_password, has_reader) {
+        (None, false) => Some(&options.new_reader_password),
+        (given, _) => given.as_ref(),
+    };
+    let mut together = Vec::new();
+    for (role, exists, password) in
+        [(user, has_user, options.password.as_ref()), (&reader, has_reader, of_reader)]
+    {
+        match (exists, password) {
+            (false, None) => return Err(SetupError::Password(role.clone())),
+            (false, Some(password)) => {
+                together.push(format!(
+                    "CREATE ROLE {} LOGIN PASSWORD {}",
+                    name(role),
+                    verifier(password)
+                ));
+            }
+            (true, Some(password)) => {
+                together.push(format!(
+                    "ALTER ROLE {} LOGIN PASSWORD {}",
+                    name(role),
+                    verifier(password)
+                ));
+            }
+            (true, None) => {}
+        }
+    }
+    together.push(format!("GRANT {} TO {}", name(&reader), name(user)));
+    let limit = options.request_timeout_min;
+    together.push(format!("ALTER ROLE {} SET statement_timeout TO '{limit} min'", name(user)));
+    let mut steps = vec![Step::Together(together)];
+    let database = name(&options.database);
+    if !has_database {
+        steps.push(Step::Alone(format!(
+            "CREATE DATABASE {database} OWNER {} ENCODING 'UTF8' TEMPLATE template0",
+            name(user)
+        )));
+    }
+    steps.push(Step::Together(vec![
+        format!("ALTER DATABASE {database} SET idle_in_transaction_session_timeout TO '1 h'"),
+        format!("ALTER DATABASE {database} SET statement_timeout TO '1 h'"),
+    ]));
+    if let Some(path) = options.archive_path.as_ref().filter(|_| !has_archive) {
+        let text =
+            format!("CREATE TABLESPACE archive OWNER {} LOCATION {}", name(user), literal(path));
+        steps.push(Step::Alone(text));
+    }
+    Ok(steps)
+}
+
+/// The steps within the database. Without a client the database does not exist yet.
+///
+/// # Errors
+/// The database cannot be used, or something of the site is in the way. Nothing is changed.
+pub async fn setup(
+    client: Option<&Client>,
+    options: &SetupOptions,
+) -> Result<(Found, Vec<Step>), SetupError> {
+    let found = match client {
+        Some(client) => Found::read(client).await?,
+        None => Found::default(),
+    };
+    check(&found, options)?;
+    if let Some(client) = client.filter(|_| found.version.is_some()) {
+        superuser_is_meant(client, options.as_superuser).await?;
+    }
+    let mut steps = Vec::new();
+    let mut all = rights(client, &found, options).await?;
+    all.push(format!("SET LOCAL ROLE {}", name(&options.user)));
+    match (found.shape, client) {
+        (None, _) => all.push(METRICS.to_owned()),
+        (Some(Shape::Plain), Some(client)) => {
+            let (before, attached) =
+                attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
+            steps.extend(before);
+            drop_functions(&found, &mut all);
+            all.extend(attached);
+        }
+        _ => {}
+    }
+    if found.shape != Some(Shape::Plain) {
+        drop_functions(&found, &mut all);
+    }
+    all.push(HELPERS.to_owned());
+    all.push(objects::nodetime(&found).to_owned());
+    // The last column of a wider view has another name than Kwollect's view had none for.
+    for object in objects(&found) {
+        if object.kind == Kind::View {
+            let before = found.relation(object.bare_name()).filter(|_| !found.is_made(object.name));
+            all.push(record(
+                object.kind.word(),
+                object.name,
+                before.map(|one| restored(&object, one)).as_deref(),
+            ));
+        } else {
+            all.push(record(object.kind.word(), object.name, None));
+        }
+        all.push(object.create());
+    }
+    requests(client, &found, options, &mut all).await?;
+    grants(&found, options, &mut all);
+    all.push(crate::recording::recording());
+    if let Some(hours) = options.chunk_hours {
+        all.push(format!("UPDATE jobmeter.state SET chunk_interval_hour = {hours}"));
+    }
+    all.push(objects::recorded_version());
+    // Functions are restored with the rights of the administrator.
+    if options.distrust_plpython && found.trusts_plpython {
+        all.push("RESET ROLE".to_owned());
+        all.push(
+            "UPDATE pg_language SET lanpltrusted = false WHERE lanname = 'plpython3u'".to_owned(),
+        );
+    }
+    steps.push(Step::Together(all));
+    Ok((found, steps))
+}
+
+/// Rejects a superuser in a database that exists: triggers, defaults and views of the owner's role would run with its rights.
+pub(crate) async fn superuser_is_meant(client: &Client, is_meant: bool) -> Result<(), SetupError> {
+    let text = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user";
+    if !is_meant && client.query_one(text, &[]).await?.try_get(0)? {
+        let text = "this database is set up: repeat the command as its owner, --db_admin ROLE with its password. A superuser would \
+                    execute what the owner's role can change; --as-superuser does it, if you trust all who can be that role";
+        return Err(SetupError::Rights(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// What makes a database unusable.
+fn check(found: &Found, options: &SetupOptions) -> Result<(), SetupError> {
+    if found.version.is_some_and(|version| version > crate::VERSION) {
+        let text = "a later version of jobmeter set up this database; use its program".to_owned();
+        return Err(SetupError::Rows(text));
+    }
+    let mut in_the_way = Vec::new();
+    if let Some(metrics) = found.relation("metrics") {
+        let expected = [
+            ("timestamp", "timestamp with time zone"),
+            ("device_id", "text"),
+            ("metric_id", "text"),
+            ("value", "double precision"),
+            ("labels", "jsonb"),
+        ];
+        let is_same =
+            metrics.columns.iter().map(|(name, of)| (name.as_str(), of.as_str())).eq(expected);
+        if !is_same || found.shape.is_none() {
+            let shown: Vec<_> =
+                metrics.columns.iter().map(|(name, of)| format!("{name} {of}")).collect();
+            in_the_way
+                .push(format!("`metrics` has other columns than Kwollect's: {}", shown.join(", ")));
+        } else if found.owner != options.user {
+            in_the_way
+                .push(format!("`metrics` belongs to {}; give --kwollect_user {0}", found.owner));
+        }
+    }
+    let objects = objects(found);
+    for object in
+        objects.iter().filter(|object| object.kind == Kind::View && !found.is_made(object.name))
+    {
+        if let Some(relation) = found.relation(object.bare_name()) {
+            in_the_way.extend(other_shape(object, relation));
+        }
+    }
+    if found.shape == Some(Shape::Plain) {
+        let of_kwollect = |dependent: &&String| {
+            dependent.starts_with("jobmeter.")
+                || objects.iter().any(|object| {
+                    let bare = dependent.split('(').next().unwrap_or_default();
+                    object.name.split('(').next() == Some(bare)
+                })
+        };
+        for dependent in found.dependents.iter().filter(|one| !of_kwollect(one)) {
+            in_the_way.push(format!("{dependent} depends on `metrics`, which becomes a partition; drop it, and make it again afterwards"));
+        }
+    }
+    if in_the_way.is_empty() { Ok(()) } else { Err(SetupError::InTheWay(in_the_way)) }
+}
+
+/// What is wrong with a relation of the site that has the name of a view.
+fn other_shape(object: &Object, relation: &Relation) -> Option<String> {
+    if relation.kind != "v" {
+        return Some(format!("{} is not a view", object.name));
+    }
+    let names: Vec<&str> = relation.columns.iter().map(|(name, _)| name.as_str()).collect();
+    (names != object.columns)
+        .then(|| format!("{} has other columns than Kwollect's: {}", object.name, names.join(", ")))
+}
+
+/// The statements that bring a view back.
+fn restored(object: &Object, before: &Relation) -> String {
+    let drop = if object.is_wider { format!("DROP VIEW {}; ", object.name) } else { String::new() };
+    format!("{drop}{} {}", before.definition, before.grants)
+}
+
+/// Drops the functions of these names, and records those of the site.
+fn drop_functions(found: &Found, all: &mut Vec<String>) {
+    let objects = objects(found);
+    for (signature, definition) in &found.functions {
+        let bare = signature.split('(').next();
+        let is_replaced = objects
+            .iter()
+            .any(|object| object.kind == Kind::Function && object.name.split('(').next() == bare);
+        if !is_replaced {
+            continue;
+        }
+        if !found.is_made(signature) {
+            all.push(record("replaced function", signature, Some(definition)));
+        }
+        all.push(format!("DROP FUNCTION {signature}"));
+    }
+}
+
+/// Schemas and rights that the owner's role needs; as the administrator.
+async fn rights(
+    client: Option<&Client>,
+    found: &Found,
+    options: &SetupOptions,
+) -> Result<Vec<String>, SetupError> {
+    let (user, reader) = (name(&options.user), name(&options.reader_role()));
+    let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
+    let mut undo = Vec::new();
+    if let Some(client) = client {
+        let text = "SELECT has_schema_privilege($1, 'public', 'CREATE'), has_database_privilege($1, current_database(), 'CREATE') \
+                    FROM pg_roles WHERE rolname = $1";
+        if let Some(row) = client.query_opt(text, &[&options.user]).await? {
+            if !row.try_get::<_, bool>(0)? {
+                all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
+                undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
+            }
+            if !row.try_get::<_, bool>(1)? {
+                all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
+            }
+        }
+    }
+    if !found.has_schema_api {
+        all.push(format!("CREATE SCHEMA api AUTHORIZATION {user}"));
+    }
+    all.push(format!("GRANT ALL ON SCHEMA api TO {user}"));
+    all.push(format!("GRANT USAGE ON SCHEMA api TO {reader}"));
+    if found.version.is_none() {
+        all.push(format!("CREATE SCHEMA jobmeter AUTHORIZATION {user}"));
+    }
+    // The table of records comes first.
+    all.push(format!("SET LOCAL ROLE {user}"));
+    all.push(TABLES.to_owned());
+    all.push("RESET ROLE".to_owned());
+    if !found.has_schema_api {
+        all.push(record("schema", "api", None));
+    }
+    all.extend(undo.into_iter().map(|(what, undo)| record("rights", what, Some(&undo))));
+    if found.shape.is_none() {
+        all.push(format!("ALTER DEFAULT PRIVILEGES FOR ROLE {user} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}"));
+    }
+    Ok(all)
+}
+
+/// The statements of a file: one per line, without comments and empty lines.
+pub fn job_requests(text: &str) -> Vec<(usize, String)> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
+    lines.map(|(line, text)| (line, text.to_owned())).collect()
+}
+
+/// The statements of `get_job_metrics`. PostgreSQL itself names their columns, and rejects what is no SELECT.
+async fn requests(
+    client: Option<&Client>,
+    found: &Found,
+    options: &SetupOptions,
+    all: &mut Vec<String>,
+) -> Result<(), SetupError> {
+    let default = || job_requests(crate::DEFAULT_JOB_REQUESTS);
+    let lines = match &options.job_requests {
+        Some(lines) => lines.clone(),
+        None if !has_requests(client, found).await? => default(),
+        None => return Ok(()),
+    };
+    all.push("DELETE FROM jobmeter.job_requests".to_owned());
+    for (line, text) in lines {
+        let text = text.trim().trim_end_matches(';');
+        let mut keys = Vec::new();
+        if let Some(client) = client {
+            let rows = "SELECT NULL::timestamptz AS timestamp, NULL::text AS device_id, NULL::text AS metric_id, \
+                        NULL::double precision AS value, NULL::jsonb AS labels";
+            let whole = format!("WITH jobmetrics AS ({rows}) SELECT * FROM ({text}\n) AS found");
+            let rejected = |error: tokio_postgres::Error| {
+                SetupError::Requests(format!("line {line}: {}", SetupError::from(error)))
+            };
+            let prepared = client.prepare(&whole).await.map_err(rejected)?;
+            keys.extend(prepared.columns().iter().map(|column| literal(column.name())));
+        }
+        all.push(format!(
+            "INSERT INTO jobmeter.job_requests (line, keys, statement) VALUES ({line}, ARRAY[{}]::text[], {})",
+            keys.join(", "),
+            literal(text)
+        ));
+    }
+    Ok(())
+}
+
+async fn has_requests(client: Option<&Client>, found: &Found) -> Result<bool, SetupError> {
+    let Some(client) = client.filter(|_| found.version.is_some_and(|version| version > 0)) else {
+        return Ok(false);
+    };
+    Ok(client
+        .query_one("SELECT EXISTS (SELECT FROM jobmeter.job_requests)", &[])
+        .await?
+        .try_get(0)?)
+}
+
+/// What the reading role reads.
+fn grants(found: &Found, options: &SetupOptions, all: &mut Vec<String>) {
+    let reader = name(&options.reader_role());
+    let views = objects(found).into_iter().filter(|object| object.kind == Kind::View);
+    let mut names: Vec<&str> = views.map(|view| view.name).collect();
+    if found.shape.is_none() {
+        names.push("public.metrics");
+    }
+    if found.relation("promoted_metrics").is_none() {
+        names.push("public.promoted_metrics");
+    }
+    all.push(format!("GRANT SELECT ON {} TO {reader}", names.join(", ")));
+    all.push(format!("GRANT USAGE ON SCHEMA jobmeter TO {reader}"));
+    all.push(format!("GRANT SELECT ON {FOR_READERS} TO {reader}"));
+    all.push(match options.reader {
+        Reader::Jobs => format!("GRANT SELECT ON {OF_JOBS} TO {reader}"),
+        Reader::Nodes => format!("REVOKE SELECT ON {OF_JOBS} FROM {reader}"),
+    });
+}

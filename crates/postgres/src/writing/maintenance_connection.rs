@@ -1,0 +1,113 @@
+//! The connection of maintenance: statements of one thread, and exclusive locks for moments.
+
+use crate::connection::{DatabaseError, connect};
+use crate::shared::Shared;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+
+/// Tries to lock a table, and the time between two of them.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
+/// A lock that is not free within this time is tried later: others that want the table wait meanwhile.
+pub(crate) const LOCK_BRIEFLY: &str = "SET LOCAL lock_timeout = '100ms'";
+
+/// A connection of one thread.
+pub(crate) struct MaintenanceConnection<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) client: Client,
+}
+
+impl<'a> MaintenanceConnection<'a> {
+    pub(crate) fn open(shared: &'a Arc<Shared>) -> Result<Self, DatabaseError> {
+        let opened = Self { shared, client: shared.runtime.block_on(connect(&*shared.connector))? };
+        // The role may have a limit that suits queries.
+        opened.execute("SET statement_timeout = 0")?;
+        Ok(opened)
+    }
+
+    /// Executes statements without values.
+    pub(crate) fn execute(&self, statements: &str) -> Result<(), DatabaseError> {
+        Ok(self.shared.runtime.block_on(self.client.batch_execute(statements))?)
+    }
+
+    /// The rows of a statement.
+    pub(crate) fn query(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, DatabaseError> {
+        Ok(self.shared.runtime.block_on(self.client.query(statement, values))?)
+    }
+
+    /// The number in the only row of a statement.
+    pub(crate) fn number(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<i64, DatabaseError> {
+        let row = self.shared.runtime.block_on(self.client.query_one(statement, values))?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// One transaction: all that `work` does, or nothing.
+    pub(crate) fn transaction<T, E: From<DatabaseError>>(
+        &self,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.execute("BEGIN")?;
+        let result = work().and_then(|done| Ok(self.execute("COMMIT").map(|()| done)?));
+        if result.is_err() {
+            // A lost connection has ended the transaction, too.
+            self.execute("ROLLBACK").unwrap_or_default();
+        }
+        result
+    }
+
+    /// One transaction: what takes long in `prepare`, then the step that needs an exclusive lock. The step never waits long
+    /// for its lock; it is tried several times. Returns whether it succeeded; otherwise nothing has changed.
+    pub(crate) fn change<T>(
+        &self,
+        prepare: impl FnOnce() -> Result<T, DatabaseError>,
+        step: impl Fn(&T) -> Result<(), DatabaseError>,
+    ) -> Result<bool, DatabaseError> {
+        self.execute("BEGIN")?;
+        let result = prepare().and_then(|prepared| self.finish(|| step(&prepared)));
+        if !matches!(result, Ok(true)) {
+            self.execute("ROLLBACK").unwrap_or_default();
+        }
+        match result {
+            Err(DatabaseError::Busy(_)) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Whether an exclusive lock on a table is free now. It is tried before work that is useless without it.
+    pub(crate) fn is_free(&self, table: &str) -> Result<bool, DatabaseError> {
+        let _committing = self.shared.committing.lock();
+        let lock = format!("{LOCK_BRIEFLY}; LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE");
+        match self.transaction(|| self.execute(&lock)) {
+            Err(DatabaseError::Busy(_)) => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
+    fn finish(&self, step: impl Fn() -> Result<(), DatabaseError>) -> Result<bool, DatabaseError> {
+        for _ in 0..LOCK_TRIES {
+            // The writer's transactions hold locks on all tables of samples.
+            let committing = self.shared.committing.lock();
+            self.execute(&format!("SAVEPOINT step; {LOCK_BRIEFLY}"))?;
+            match step() {
+                Ok(()) => return self.execute("COMMIT").map(|()| true),
+                Err(DatabaseError::Busy(_)) => self.execute("ROLLBACK TO step")?,
+                Err(error) => return Err(error),
+            }
+            drop(committing);
+            if self.shared.closing.wait(LOCK_PAUSE) {
+                break;
+            }
+        }
+        Ok(false)
+    }
+}

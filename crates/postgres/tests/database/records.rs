@@ -1,0 +1,201 @@
+//! Records of senders and series: what is deleted of them, and what remains after a failure.
+
+use crate::rows::query;
+use crate::server::{Direct, database, execute};
+use conformance::{Clock, Outcome, S, Sender, Spec, T0, of_storage, spec};
+use model::{Cause, DeviceId, Gap, Origin, Timestamp};
+use postgres::{PostgresStore, Settings};
+use senders::Limits;
+use std::sync::Arc;
+use storage::{Selector, Storage};
+use tokio_postgres::Config;
+
+const HOUR: i64 = 3600 * S;
+const DAY: i64 = 24 * HOUR;
+const ALL: (Timestamp, Timestamp) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+
+fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore {
+    let clock = clock.clone();
+    let now = Arc::new(move || clock.now());
+    PostgresStore::open(Arc::new(Direct(database.clone())), settings.clone(), now).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings { background_maintenance: false, ..Settings::default() }
+}
+
+fn put(store: &PostgresStore, sender: &mut Sender, samples: &[(Spec, i64, f64)]) {
+    let received = Timestamp(samples.iter().map(|(_, at, _)| *at).max().unwrap());
+    let outcomes = of_storage::append(store, vec![(sender.batch(samples), received)]);
+    assert_eq!(outcomes, [Outcome::STORED]);
+}
+
+#[test]
+fn evicted_gaps_leave_the_database() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let senders = Limits { gaps_max: 100, gaps_per_origin_max: 50, ..Limits::default() };
+    let settings = Settings { senders, ..settings() };
+    let store = open(&database, &settings, &clock);
+    let mut sender = Sender::new("n1", 1);
+    let gap = |number: i64| Gap {
+        origin: Origin::new("n1").unwrap(),
+        device: DeviceId::new("n1").unwrap(),
+        source: "cpu".into(),
+        from: Timestamp(T0 + number * 10 * S),
+        to: Timestamp(T0 + number * 10 * S + S),
+        cause: Cause::SourceTimeout,
+        detail: "".into(),
+    };
+    for ten in 0..130 {
+        let gaps = (0..10).map(|number| gap(ten * 10 + number)).collect();
+        let batch = sender.batch_with(&[(spec("n1", "load_1m"), T0 + ten * S, 1.0)], gaps);
+        of_storage::append(&store, vec![(batch, Timestamp(T0 + HOUR))]);
+    }
+    let count = || query(&database, "SELECT count(*) FROM jobmeter.gaps");
+    assert_eq!((count(), store.stats().gaps), (vec!["1300".to_owned()], 50));
+    let gaps = store.gaps(ALL.0, ALL.1, None);
+    clock.set(T0 + 2 * 60 * S);
+    store.flush().unwrap();
+    assert_eq!((count(), store.gaps(ALL.0, ALL.1, None)), (vec!["50".to_owned()], gaps.clone()));
+    drop(store);
+    let store = open(&database, &settings, &clock);
+    assert_eq!(store.gaps(ALL.0, ALL.1, None), gaps);
+    // New ones have later numbers.
+    let batch = sender.batch_with(&[(spec("n1", "load_1m"), T0 + 200 * S, 1.0)], vec![gap(5000)]);
+    of_storage::append(&store, vec![(batch, Timestamp(T0 + HOUR))]);
+    assert_eq!(query(&database, "SELECT max(id) FROM jobmeter.gaps"), ["1350"]);
+}
+
+#[test]
+fn ended_runs_leave_the_database() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let store = open(&database, &settings(), &clock);
+    put(&store, &mut Sender::new("n1/run-7", 1), &[(spec("n1", "app_rate"), T0, 1.0)]);
+    put(&store, &mut Sender::new("n1", 1), &[(spec("n1", "load_1m"), T0, 1.0)]);
+    let names = || query(&database, "SELECT name FROM jobmeter.origins ORDER BY name");
+    assert_eq!(names(), ["n1", "n1/run-7"]);
+    clock.set(T0 + 3 * HOUR);
+    store.flush().unwrap();
+    assert_eq!(names(), ["n1"]);
+    assert_eq!(store.origins().len(), 1);
+    // An agent is forgotten at a start.
+    drop(store);
+    clock.set(T0 + 91 * DAY);
+    let store = open(&database, &settings(), &clock);
+    clock.set(T0 + 92 * DAY);
+    store.flush().unwrap();
+    assert!(names().is_empty());
+}
+
+#[test]
+fn series_without_samples_and_rollups_are_forgotten_and_may_come_back() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let settings = Settings {
+        settle_after_us: HOUR,
+        settle_step_us: HOUR,
+        keep_samples_us: DAY,
+        keep_rollups_us: [2 * DAY, 3 * DAY],
+        ..settings()
+    };
+    let store = open(&database, &settings, &clock);
+    let mut sender = Sender::new("n1", 1);
+    let old = Spec { start: Some(T0), ..spec("n1", "a_total") };
+    let other = spec("n1", "load_1m");
+    put(&store, &mut sender, &[(old.clone(), T0, 5.0), (other.clone(), T0, 1.0)]);
+    let ids = || query(&database, "SELECT metric_id || ' ' || id FROM jobmeter.series ORDER BY id");
+    let listed = |store: &PostgresStore| {
+        store.snapshot().series(&Selector::default(), ALL.0, ALL.1).unwrap().len()
+    };
+    for day in 1..=5 {
+        clock.set(T0 + day * DAY);
+        put(&store, &mut sender, &[(other.clone(), T0 + day * DAY, 1.0)]);
+        store.maintain().unwrap();
+        // Its rollups of an hour are kept for three days.
+        assert_eq!(listed(&store), if day > 3 { 1 } else { 2 }, "day {day}");
+    }
+    assert_eq!(ids(), ["load_1m 1"]);
+    assert_eq!(query(&database, "SELECT count(*) FROM jobmeter.starts"), ["0"]);
+    put(&store, &mut sender, &[(old, T0 + 5 * DAY, 7.0)]);
+    assert_eq!(ids(), ["load_1m 1", "a_total 2"]);
+    let at = T0 + 5 * DAY;
+    let check = |store: &PostgresStore| {
+        let windows = of_storage::windows(store, &conformance::Query::default(), HOUR);
+        let found: Vec<_> = windows.iter().filter(|one| &*one.series.metric == "a_total").collect();
+        assert_eq!((found.len(), found[0].start.0, found[0].rollup.last.value), (1, at, 7.0));
+        assert_eq!(store.snapshot().last(&Selector::default()).len(), 2);
+    };
+    check(&store);
+    drop(store);
+    check(&open(&database, &settings, &clock));
+}
+
+#[test]
+fn live_series_are_counted_after_the_connection_was_lost() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let store = open(&database, &settings(), &clock);
+    let (mut first, mut second) = (Sender::new("n1", 1), Sender::new("n2", 1));
+    put(&store, &mut first, &[(spec("n1", "load_1m"), T0, 1.0), (spec("n1", "up"), T0, 1.0)]);
+    put(&store, &mut second, &[(spec("n2", "load_1m"), T0, 1.0)]);
+    assert_eq!(store.stats().series, 3);
+    execute(
+        &database,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+    let batch = second.batch(&[(spec("n2", "load_1m"), T0 + S, 1.0)]);
+    let mut outcome = Vec::new();
+    for second in 1..20 {
+        clock.set(T0 + second * 2 * S);
+        outcome = of_storage::append(&store, vec![(batch.clone(), Timestamp(T0 + S))]);
+        if outcome == [Outcome::STORED] {
+            break;
+        }
+    }
+    assert_eq!((outcome, store.stats().series), (vec![Outcome::STORED], 3));
+    assert_eq!(store.origins().iter().map(|origin| origin.samples).collect::<Vec<_>>(), [2, 2]);
+    put(&store, &mut first, &[(spec("n1", "load_1m"), T0 + 2 * S, 1.0)]);
+}
+
+#[test]
+fn stored_batch_numbers_are_rows_that_change_with_their_samples() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let mut store = open(&database, &settings(), &clock);
+    let rows = || {
+        let text = "SELECT first_seq || '-' || last_seq FROM jobmeter.spans WHERE origin = 'n1' ORDER BY first_seq";
+        query(&database, text)
+    };
+    let mut sender = Sender::new("n1", 1);
+    let mut batch = |seq: u64| {
+        sender.seq = seq;
+        sender.batch(&[(spec("n1", "load_1m"), T0 + i64::try_from(seq % 100).unwrap() * S, 1.0)])
+    };
+    let top = u64::MAX - 1;
+    let steps: [(&[u64], &[&str]); 4] = [
+        (&[0, 1, 4], &["0-1", "4-4"]),
+        (&[6, top - 1], &["0-1", "4-4", "6-6", "18446744073709551613-18446744073709551613"]),
+        (&[3, 2], &["0-4", "6-6", "18446744073709551613-18446744073709551613"]),
+        (&[5, top], &["0-6", "18446744073709551613-18446744073709551614"]),
+    ];
+    let mut stored = Vec::new();
+    for (seqs, want) in steps {
+        for seq in seqs {
+            let sent = vec![(batch(*seq), Timestamp(T0 + 200 * S))];
+            stored.extend(sent.clone());
+            assert_eq!(of_storage::append(&store, sent), [Outcome::STORED]);
+        }
+        assert_eq!(rows(), want);
+        let infos = store.origins();
+        drop(store);
+        store = open(&database, &settings(), &clock);
+        assert_eq!(store.origins(), infos);
+        let again = of_storage::append(&store, stored.clone());
+        assert!(again.iter().all(|outcome| *outcome == Outcome::Duplicate), "{again:?}");
+    }
+    // The boot leaves the window.
+    put(&store, &mut Sender::new("n2", 2), &[(spec("n2", "load_1m"), T0, 1.0)]);
+    clock.set(T0 + 9 * DAY);
+    store.flush().unwrap();
+    assert!(rows().is_empty());
+    let late = of_storage::append(&store, vec![stored[0].clone()]);
+    assert!(matches!(&late[..], [Outcome::RejectedPermanently(_)]), "{late:?}");
+}

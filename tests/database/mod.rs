@@ -1,0 +1,4 @@
+//! `jobmeter db` beside Kwollect's own programs.
+
+pub(crate) mod adoption;
+pub(crate) mod own_database;
