@@ -117,12 +117,11 @@ fn answers(
 }
 
 /// Runs every query of our dashboards. Each panel has rows in each time range, and each query in one of them.
-fn every_query_has_rows(dashboards: &[Value], client: Client<'_>) {
+fn every_query_has_rows(dashboards: &[Value], to: i64, client: Client<'_>) {
     for dashboard in dashboards {
         let title = &dashboard["title"];
         let mut of_query = BTreeMap::<(String, String, String), usize>::new();
         for seconds in RANGES {
-            let to = now();
             let range = Range { from: to - seconds, to };
             let variables = selected(dashboard, "", range, client);
             let mut of_panel = BTreeMap::<(String, String), usize>::new();
@@ -175,8 +174,8 @@ fn has_the_values(answer: &Answer) {
 }
 
 /// Inserts samples of the last 3.5 hours, every 30 s: power, also of a device with a quote in its name, and bytes of a
-/// network port.
-fn fill(server: &PgServer) {
+/// network port. Returns the time of the latest.
+fn fill(server: &PgServer) -> i64 {
     let to = now();
     let mut rows = String::new();
     for step in 0..420 {
@@ -213,6 +212,7 @@ fn fill(server: &PgServer) {
         &format!("{}/api/v1/jobs", server.server.url),
     ]));
     assert_eq!(code, 0, "{out}{errors}");
+    to
 }
 
 /// Rows of a statement by psql and the server's port.
@@ -227,13 +227,14 @@ fn client(server: &PgServer) -> impl Fn(&str) -> Result<Vec<Vec<String>>, String
 /// A server with samples, a job, and a gap of an agent that was killed. The agent runs until this ends.
 pub(crate) struct Filled {
     pub(crate) server: PgServer,
+    /// The time of the latest samples. Queries have time ranges until then, however long they take.
+    pub(crate) to: i64,
     _agent: Running,
 }
 
 impl Filled {
     pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
         let server = PgServer::start(dir, arguments);
-        fill(&server);
         let client = client(&server);
         let start = || Running::agent(&server.server.url, "n1", &dir.join("spool"));
         let has = |statement: &str| {
@@ -248,16 +249,17 @@ impl Filled {
         let agent = start();
         has("SELECT count(*) FROM gaps WHERE device_id = 'n1'");
         drop(client);
-        Self { server, _agent: agent }
+        let to = fill(&server);
+        Self { server, to, _agent: agent }
     }
 }
 
 /// Runs every query of our dashboards and of Kwollect's by a client of the data of [`Filled`].
-pub(crate) fn queries_have_rows(client: Client<'_>) {
+pub(crate) fn queries_have_rows(to: i64, client: Client<'_>) {
     let dir = tempfile::tempdir().unwrap();
     written(dir.path(), &[]);
-    every_query_has_rows(&dashboards(&dir.path().join("jobmeter")), client);
-    kwollects_queries_have_rows(client);
+    every_query_has_rows(&dashboards(&dir.path().join("jobmeter")), to, client);
+    kwollects_queries_have_rows(to, client);
 }
 
 /// The folder of the dashboards of Kwollect.
@@ -269,7 +271,7 @@ fn kwollects_folder() -> PathBuf {
 }
 
 /// Runs the queries of Kwollect's dashboards, unchanged, with a job and without.
-fn kwollects_queries_have_rows(client: Client<'_>) {
+fn kwollects_queries_have_rows(to: i64, client: Client<'_>) {
     let originals = dashboards(&kwollects_folder());
     assert_eq!(originals.len(), 2);
     for (dashboard, seconds, job) in originals
@@ -277,7 +279,6 @@ fn kwollects_queries_have_rows(client: Client<'_>) {
         .flat_map(|one| RANGES.map(|seconds| (one, seconds)))
         .flat_map(|(one, seconds)| ["", "7"].map(|job| (one, seconds, job)))
     {
-        let to = now();
         let range = Range { from: to - seconds, to };
         let variables = selected(dashboard, job, range, client);
         for Answer { panel, rows, metric, .. } in answers(dashboard, &variables, range, client) {
@@ -290,7 +291,7 @@ fn kwollects_queries_have_rows(client: Client<'_>) {
 fn every_query_of_the_dashboards_has_rows_on_the_embedded_store() {
     let dir = tempfile::tempdir().unwrap();
     let filled = Filled::start(dir.path(), &[]);
-    queries_have_rows(&client(&filled.server));
+    queries_have_rows(filled.to, &client(&filled.server));
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn every_query_of_the_dashboards_has_rows_on_the_store_in_postgresql() {
     let parameters = format!("host={} user=postgres dbname=postgres", folder.display());
     let arguments = ["--store", "postgres", "--postgres-database", &parameters];
     let filled = Filled::start(dir.path(), &arguments);
-    queries_have_rows(&client(&filled.server));
+    queries_have_rows(filled.to, &client(&filled.server));
 }
 
 #[test]
@@ -312,7 +313,7 @@ fn a_query_without_rows_or_with_an_error_fails_the_check() {
     written(dir.path(), &[]);
     let all = dashboards(&dir.path().join("jobmeter"));
     let fails = |client: Client<'_>| {
-        let check = std::panic::AssertUnwindSafe(|| every_query_has_rows(&all, client));
+        let check = std::panic::AssertUnwindSafe(|| every_query_has_rows(&all, now(), client));
         std::panic::catch_unwind(check).is_err()
     };
     assert!(fails(&|_| Ok(Vec::new())));
