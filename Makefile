@@ -7,7 +7,7 @@ export CARGO_TERM_PROGRESS_WHEN ?= never
 # twice as long to build for nothing.
 AGENT_PROFILE := CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 
-.PHONY: run build programs test check golden bench bench-full bench-month fuzz sim docs soak install release ready
+.PHONY: run build programs test check golden bench bench-full bench-month fuzz sim docs clients soak install release ready
 
 # Builds, starts `jobmeter up` in the foreground, prints the page's address. Data stays in .jobmeter/.
 run: programs
@@ -93,6 +93,10 @@ sim: SEEDS ?= 2000
 sim: FIRST ?= $(shell date +%s)
 sim:
 	SEEDS=$(SEEDS) FIRST=$(FIRST) $(CARGO) test --locked -p sim --test seeds -- --nocapture
+
+# Drivers of PostgreSQL in Go and Java against the server. They need Go, a JDK and Maven (docs/testing.md).
+clients: build-server
+	tests/server/pg/foreign/clients.sh
 
 # The long runs of what `make test` does short.
 soak: programs

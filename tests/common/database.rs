@@ -18,7 +18,7 @@ exec sh -c "$SCRIPT"
 const SCRIPT: &str = r#"
 set -eu
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
-[ -d "$DIR/data" ] || "$bin/initdb" -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
+[ -d "$DIR/data" ] || "$bin/initdb" -N -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
 "$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= $OPTIONS >>"$DIR/log" 2>&1 &
 server=$!
 trap 'kill -QUIT $server; wait $server || true' EXIT

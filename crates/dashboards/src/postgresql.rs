@@ -122,10 +122,18 @@ pub(crate) fn gap_marks(devices: Devices) -> String {
 fn available(devices: Devices) -> String {
     let params = match devices {
         Devices::All => String::new(),
-        Devices::Chosen => ", params => '{\"devices\": [${device:doublequote}]}'".to_owned(),
+        Devices::Chosen => {
+            let names = joined(Choice::Device, "\",\"");
+            format!(", params => ('{{\"devices\": [\"' || {names} || '\"]}}')::jsonb")
+        }
         Devices::OfJob => ", params => '{\"job_id\": \"${job}\"}'".to_owned(),
     };
     format!("api.available_metrics(at => to_timestamp($__unixEpochTo()){params})")
+}
+
+/// The values of a variable as one text. A name may have a quote, so they are texts of SQL first.
+fn joined(choice: Choice, between: &str) -> String {
+    format!("array_to_string(ARRAY[{}], '{between}')", quoted(choice))
 }
 
 /// The chosen job.
@@ -152,14 +160,14 @@ fn in_devices(devices: Devices) -> String {
 /// Rows of samples from a time on, with a condition: an empty list of metrics means all of them to the function.
 fn samples_from(samples: Samples, start: &str, more: &str) -> String {
     let devices = match samples.devices {
-        Devices::OfJob => format!("job_id => {}, ", job()),
-        Devices::Chosen | Devices::All => "devices => '${device:csv}', ".to_owned(),
+        Devices::OfJob => format!("job_id => {}", job()),
+        Devices::Chosen | Devices::All => format!("devices => {}", joined(Choice::Device, ",")),
     };
     format!(
-        "api.get_metrics({devices}metrics => '${{{}:csv}}',\n  \
+        "api.get_metrics({devices},\n  metrics => {},\n  \
            start_time => {start}, end_time => $__timeTo(){more})\n\
          WHERE metric_id IN ({})",
-        samples.metrics.name(),
+        joined(samples.metrics, ","),
         quoted(samples.metrics)
     )
 }

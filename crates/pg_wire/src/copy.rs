@@ -166,7 +166,8 @@ impl Rows<'_> {
         }
         let extension = usize::try_from(take.u32().map_err(begin)?).unwrap_or(usize::MAX);
         take.bytes(extension).map_err(begin)?;
-        while !self.is_full() {
+        // Some clients, such as pgx, end the copy without its trailer, as PostgreSQL permits.
+        while !self.is_full() && !take.0.is_empty() {
             let number = self.rows.len() + 1;
             let short = |error: Malformed| BadRow { row: number, what: error.0 };
             let count = take.u16().map_err(short)?;
@@ -342,8 +343,12 @@ mod tests {
         let bytes = [&head[..], tuple, &98.5_f64.to_be_bytes(), &[0xff, 0xff]].concat();
         let options = Options::of(Format::Binary);
         let want = row([None, Some("d"), None, Some("9.85e1"), None]);
-        assert_eq!(rows(&bytes, &options, &[1, 3], 10).unwrap(), [want]);
-        for end in 0..bytes.len() {
+        let without_trailer = bytes.len() - 2;
+        for whole in [&bytes[..], &bytes[..without_trailer]] {
+            assert_eq!(rows(whole, &options, &[1, 3], 10).unwrap(), std::slice::from_ref(&want));
+        }
+        assert!(rows(head, &options, &[1, 3], 10).unwrap().is_empty());
+        for end in (0..bytes.len()).filter(|end| ![head.len(), without_trailer].contains(end)) {
             assert!(rows(&bytes[..end], &options, &[1, 3], 10).is_err(), "{end} bytes");
         }
         assert!(rows(&bytes, &options, &[1], 10).is_err(), "another number of fields");

@@ -48,6 +48,16 @@ def psycopg_writes():
             connection.rollback()
 
 
+def psycopg_describes():
+    """Types that the client gives are those that the server reports, as JDBC requires."""
+    with psycopg.connect(url(PUSHER)) as connection:
+        insert = b"INSERT INTO metrics(device_id, metric_id, value) VALUES ($1, $2, $3)"
+        connection.pgconn.prepare(b"described", insert, [1043, 0, 701])
+        described = connection.pgconn.describe_prepared(b"described")
+        types = [described.param_type(place) for place in range(described.nparams)]
+        assert types == [1043, 25, 701], types
+
+
 def psycopg_reads():
     with psycopg.connect(url(READER)) as connection:
         for binary in (False, True):
@@ -164,6 +174,7 @@ async def asyncpg_copies():
 
 
 psycopg_writes()
+psycopg_describes()
 psycopg_reads()
 psycopg2_reads()
 sqlalchemy_reflects()

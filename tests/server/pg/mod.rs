@@ -1,6 +1,9 @@
-//! Clients of PostgreSQL's protocol against the server: psql, clients of Python, and dashboards for Grafana.
+//! Clients of PostgreSQL's protocol against the server: psql, clients of Python, statements of drivers, dashboards for
+//! Grafana. Clients of PostgREST.
 
-mod grafana;
+mod driver_statements;
+pub(crate) mod grafana;
+mod postgrest_clients;
 mod psql;
 mod python_clients;
 

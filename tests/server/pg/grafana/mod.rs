@@ -3,7 +3,7 @@
 //! No Grafana is used: [`interpolation`] replaces variables and macros as its PostgreSQL datasource does.
 
 mod interpolation;
-mod queries;
+pub(crate) mod queries;
 mod types;
 
 use crate::common::programs::{output, program};

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Rows of a statement, with tabs between their values.
-type Client<'a> = &'a dyn Fn(&str) -> Result<Vec<Vec<String>>, String>;
+pub(crate) type Client<'a> = &'a dyn Fn(&str) -> Result<Vec<Vec<String>>, String>;
 
 const HOUR: i64 = 3600;
 /// Time ranges with samples and with windows of five minutes, in seconds before now.
@@ -31,7 +31,8 @@ fn now() -> i64 {
 /// Values of variables that a person selects.
 fn wanted(variable: &str) -> &'static [&'static str] {
     match variable {
-        "device" | "device_id" => &["n1"],
+        "device" => &["n1", "o'n"],
+        "device_id" => &["n1"],
         "metric" | "metric_id" => &["node_power_watts", "uplink_receive_bytes_total"],
         "power" => &["node_power_watts"],
         "job" => &["7"],
@@ -66,7 +67,7 @@ fn selected(dashboard: &Value, job: &str, range: Range, client: Client<'_>) -> V
 }
 
 /// A query of a panel with its rows.
-pub(crate) struct Answer {
+struct Answer {
     panel: String,
     target: String,
     metric: String,
@@ -116,12 +117,11 @@ fn answers(
 }
 
 /// Runs every query of our dashboards. Each panel has rows in each time range, and each query in one of them.
-pub(crate) fn every_query_has_rows(dashboards: &[Value], client: Client<'_>) {
+fn every_query_has_rows(dashboards: &[Value], to: i64, client: Client<'_>) {
     for dashboard in dashboards {
         let title = &dashboard["title"];
         let mut of_query = BTreeMap::<(String, String, String), usize>::new();
         for seconds in RANGES {
-            let to = now();
             let range = Range { from: to - seconds, to };
             let variables = selected(dashboard, "", range, client);
             let mut of_panel = BTreeMap::<(String, String), usize>::new();
@@ -161,25 +161,30 @@ fn has_the_values(answer: &Answer) {
             rows.iter().for_each(|row| near(&row[2], 100.0));
         }
         _ if panel == "Energy by device" => {
-            let row = &rows[0];
-            near(&row[3], 100.0);
-            let covered: f64 = row[4].parse().unwrap();
-            near(&row[1], covered * 100.0 / 3.6e6);
-            near(&row[2], covered * 100.0);
+            assert_eq!(rows.len(), 2, "{rows:?}");
+            for row in rows {
+                near(&row[3], 100.0);
+                let covered: f64 = row[4].parse().unwrap();
+                near(&row[1], covered * 100.0 / 3.6e6);
+                near(&row[2], covered * 100.0);
+            }
         }
         _ => {}
     }
 }
 
-/// Inserts samples of the last 3.5 hours, every 30 s: power, and bytes of a network port.
-fn fill(server: &PgServer) {
+/// Inserts samples of the last 3.5 hours, every 30 s: power, also of a device with a quote in its name, and bytes of a
+/// network port. Returns the time of the latest.
+fn fill(server: &PgServer) -> i64 {
     let to = now();
     let mut rows = String::new();
     for step in 0..420 {
         let seconds = to - step * 30;
         let at = jiff::Timestamp::from_second(seconds).unwrap();
         let bytes = (1_000_000 - step * 30) * 5000;
-        rows.push_str(&format!("{at}\tn1\tnode_power_watts\t100\t{{}}\n"));
+        for device in ["n1", "o'n"] {
+            rows.push_str(&format!("{at}\t{device}\tnode_power_watts\t100\t{{}}\n"));
+        }
         rows.push_str(&format!(
             "{at}\tn1\tuplink_receive_bytes_total\t{bytes}\t{{\"port\": \"1\"}}\n"
         ));
@@ -207,6 +212,7 @@ fn fill(server: &PgServer) {
         &format!("{}/api/v1/jobs", server.server.url),
     ]));
     assert_eq!(code, 0, "{out}{errors}");
+    to
 }
 
 /// Rows of a statement by psql and the server's port.
@@ -218,30 +224,42 @@ fn client(server: &PgServer) -> impl Fn(&str) -> Result<Vec<Vec<String>>, String
     }
 }
 
-/// Fills a server, makes a gap, and runs every query of our dashboards and of Kwollect's.
-fn queries_of_dashboards(dir: &Path, arguments: &[&str]) {
-    let server = PgServer::start(dir, arguments);
-    fill(&server);
-    let client = client(&server);
-    // A killed agent leaves a gap.
-    let start = || Running::agent(&server.server.url, "n1", &dir.join("spool"));
-    let has = |statement: &str| {
-        until(statement, Duration::from_secs(60), || {
-            client(statement).unwrap().first().filter(|row| row[0] != "0").map(drop)
-        });
-    };
-    let mut agent = start();
-    has("SELECT count(*) FROM metrics WHERE device_id = 'n1' AND metric_id = 'load_1m'");
-    agent.kill();
-    std::thread::sleep(Duration::from_secs(3));
-    let mut agent = start();
-    has("SELECT count(*) FROM gaps WHERE device_id = 'n1'");
-    let files = dir.join("grafana");
-    std::fs::create_dir(&files).unwrap();
-    written(&files, &[]);
-    every_query_has_rows(&dashboards(&files.join("jobmeter")), &client);
-    kwollects_queries_have_rows(&client);
-    assert_eq!(agent.end(), 0);
+/// A server with samples, a job, and a gap of an agent that was killed. The agent runs until this ends.
+pub(crate) struct Filled {
+    pub(crate) server: PgServer,
+    /// The time of the latest samples. Queries have time ranges until then, however long they take.
+    pub(crate) to: i64,
+    _agent: Running,
+}
+
+impl Filled {
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let server = PgServer::start(dir, arguments);
+        let client = client(&server);
+        let start = || Running::agent(&server.server.url, "n1", &dir.join("spool"));
+        let has = |statement: &str| {
+            until(statement, Duration::from_secs(60), || {
+                client(statement).unwrap().first().filter(|row| row[0] != "0").map(drop)
+            });
+        };
+        let mut agent = start();
+        has("SELECT count(*) FROM metrics WHERE device_id = 'n1' AND metric_id = 'load_1m'");
+        agent.kill();
+        std::thread::sleep(Duration::from_secs(3));
+        let agent = start();
+        has("SELECT count(*) FROM gaps WHERE device_id = 'n1'");
+        drop(client);
+        let to = fill(&server);
+        Self { server, to, _agent: agent }
+    }
+}
+
+/// Runs every query of our dashboards and of Kwollect's by a client of the data of [`Filled`].
+pub(crate) fn queries_have_rows(to: i64, client: Client<'_>) {
+    let dir = tempfile::tempdir().unwrap();
+    written(dir.path(), &[]);
+    every_query_has_rows(&dashboards(&dir.path().join("jobmeter")), to, client);
+    kwollects_queries_have_rows(to, client);
 }
 
 /// The folder of the dashboards of Kwollect.
@@ -253,7 +271,7 @@ fn kwollects_folder() -> PathBuf {
 }
 
 /// Runs the queries of Kwollect's dashboards, unchanged, with a job and without.
-fn kwollects_queries_have_rows(client: Client<'_>) {
+fn kwollects_queries_have_rows(to: i64, client: Client<'_>) {
     let originals = dashboards(&kwollects_folder());
     assert_eq!(originals.len(), 2);
     for (dashboard, seconds, job) in originals
@@ -261,7 +279,6 @@ fn kwollects_queries_have_rows(client: Client<'_>) {
         .flat_map(|one| RANGES.map(|seconds| (one, seconds)))
         .flat_map(|(one, seconds)| ["", "7"].map(|job| (one, seconds, job)))
     {
-        let to = now();
         let range = Range { from: to - seconds, to };
         let variables = selected(dashboard, job, range, client);
         for Answer { panel, rows, metric, .. } in answers(dashboard, &variables, range, client) {
@@ -273,7 +290,8 @@ fn kwollects_queries_have_rows(client: Client<'_>) {
 #[test]
 fn every_query_of_the_dashboards_has_rows_on_the_embedded_store() {
     let dir = tempfile::tempdir().unwrap();
-    queries_of_dashboards(dir.path(), &[]);
+    let filled = Filled::start(dir.path(), &[]);
+    queries_have_rows(filled.to, &client(&filled.server));
 }
 
 #[test]
@@ -284,7 +302,9 @@ fn every_query_of_the_dashboards_has_rows_on_the_store_in_postgresql() {
     std::fs::create_dir(&folder).unwrap();
     let _database = Database::start(&folder);
     let parameters = format!("host={} user=postgres dbname=postgres", folder.display());
-    queries_of_dashboards(dir.path(), &["--store", "postgres", "--postgres-database", &parameters]);
+    let arguments = ["--store", "postgres", "--postgres-database", &parameters];
+    let filled = Filled::start(dir.path(), &arguments);
+    queries_have_rows(filled.to, &client(&filled.server));
 }
 
 #[test]
@@ -293,7 +313,7 @@ fn a_query_without_rows_or_with_an_error_fails_the_check() {
     written(dir.path(), &[]);
     let all = dashboards(&dir.path().join("jobmeter"));
     let fails = |client: Client<'_>| {
-        let check = std::panic::AssertUnwindSafe(|| every_query_has_rows(&all, client));
+        let check = std::panic::AssertUnwindSafe(|| every_query_has_rows(&all, now(), client));
         std::panic::catch_unwind(check).is_err()
     };
     assert!(fails(&|_| Ok(Vec::new())));

@@ -62,6 +62,15 @@ impl Prepared {
         let command = command(text).map_err(|error| of_syntax(&error, text))?;
         Ok(Self { text: text.to_owned(), command, types, described: None })
     }
+
+    /// Types that the client gave are reported as it gave them: JDBC rejects another one, as `text` for `varchar`.
+    fn restore_given(&self, described: &mut [u32]) {
+        for (slot, given) in described.iter_mut().zip(&self.types) {
+            if *given != 0 {
+                *slot = *given;
+            }
+        }
+    }
 }
 
 impl Portal {
@@ -210,7 +219,8 @@ impl Session {
             Some(described) => described.clone(),
             None => {
                 let (prepared, types) = (prepared.clone(), prepared.types.clone());
-                let described = self.described(&prepared, types).await?;
+                let mut described = self.described(&prepared, types).await?;
+                prepared.restore_given(&mut described.0);
                 if let Some(known) = self.extended.statements.get_mut(name) {
                     known.described = Some(described.clone());
                 }

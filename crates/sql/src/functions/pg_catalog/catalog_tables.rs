@@ -60,6 +60,8 @@ const TABLES: Spec = (
     "pg_tables",
     "schemaname:t tablename:t tableowner:t tablespace:t hasindexes:b=f hasrules:b=f hastriggers:b=f rowsecurity:b=f",
 );
+const SETTINGS: Spec =
+    ("pg_settings", "name:t setting:t unit:t category:t short_desc:t context:t vartype:t source:t");
 
 /// Tables without rows: our tables have no indexes, constraints, defaults, triggers or descriptions.
 const EMPTY: &[Spec] = &[
@@ -116,7 +118,7 @@ const EMPTY: &[Spec] = &[
     (
         "pg_proc",
         "oid:n proname:t pronamespace:n proowner:n prolang:n prokind:t prosecdef:b proretset:b provolatile:t \
-         pronargs:n prorettype:n proargtypes:l proargnames:a prosrc:t proacl:a",
+         pronargs:n prorettype:n proargtypes:l proallargtypes:l proargmodes:a proargnames:a prosrc:t proacl:a",
     ),
     (
         "pg_extension",
@@ -150,7 +152,6 @@ const EMPTY: &[Spec] = &[
         "oid:n tableoid:n lanname:t lanowner:n lanispl:b lanpltrusted:b lanplcallfoid:n laninline:n lanvalidator:n \
          lanacl:a",
     ),
-    ("pg_settings", "name:t setting:t unit:t category:t short_desc:t context:t vartype:t source:t"),
 ];
 
 /// Values of a row that are no defaults, by name.
@@ -162,7 +163,7 @@ pub(crate) fn register(context: &SessionContext) -> Result<()> {
     let one = |id: &str, column: &'static str, name: &str| {
         vec![vec![("oid", id.to_owned()), (column, name.to_owned())]]
     };
-    let filled: [(Spec, Vec<Row>); 8] = [
+    let filled: [(Spec, Vec<Row>); 9] = [
         (CLASS, class()),
         (ATTRIBUTE, attributes()),
         (TYPE, types()),
@@ -171,6 +172,7 @@ pub(crate) fn register(context: &SessionContext) -> Result<()> {
         (ROLES, one("10", "rolname", JOBMETER)),
         (AM, one("2", "amname", "heap")),
         (TABLES, tables()),
+        (SETTINGS, settings()),
     ];
     let empty = EMPTY.iter().map(|spec| (*spec, Vec::new()));
     for ((name, columns), rows) in filled.into_iter().chain(empty) {
@@ -272,6 +274,13 @@ fn types() -> Vec<Row> {
 fn namespaces() -> Vec<Row> {
     [("11", "pg_catalog"), ("2200", "public"), ("13000", "information_schema")]
         .map(|(id, name)| vec![("oid", id.to_owned()), ("nspname", name.to_owned())])
+        .to_vec()
+}
+
+/// Settings that drivers read.
+fn settings() -> Vec<Row> {
+    [("max_index_keys", "32"), ("default_transaction_isolation", "read committed")]
+        .map(|(name, value)| vec![("name", name.to_owned()), ("setting", value.to_owned())])
         .to_vec()
 }
 

@@ -5,4 +5,5 @@
 
 pub(crate) mod catalog_functions;
 pub(crate) mod catalog_tables;
+mod driver_queries;
 pub(crate) mod rewrite;

@@ -1,7 +1,7 @@
 //! Brings what clients write about the catalogue into the engine's SQL: names with a schema, types such as `regclass`,
 //! operators with a schema, and collations.
 
-use crate::functions::pg_catalog::catalog_tables;
+use crate::functions::pg_catalog::{catalog_tables, driver_queries};
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
@@ -47,6 +47,18 @@ impl VisitorMut for Rewrite {
             name.0.insert(0, ObjectNamePart::Identifier(Ident::new(CATALOG)));
         }
         self.reads_catalog |= is_unqualified || parts.first().is_some_and(|first| first == CATALOG);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let Some(values) = driver_queries::values_of_function(factor) {
+            *factor = values;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        driver_queries::simplify(expr);
         ControlFlow::Continue(())
     }
 
@@ -105,8 +117,11 @@ fn operator(name: &str) -> Option<BinaryOperator> {
     })
 }
 
-/// The array of a literal such as `'{a,b}'`.
+/// The array of a literal such as `'{a,b}'`, also in brackets.
 fn list_of_text(expr: &Expr) -> Option<Expr> {
+    if let Expr::Nested(inner) = expr {
+        return list_of_text(inner);
+    }
     let Expr::Value(value) = expr else { return None };
     let Value::SingleQuotedString(text) = &value.value else { return None };
     let elements = pg_wire::parameters::elements(text).ok()?;
@@ -145,6 +160,13 @@ fn cast(inner: &mut Expr, data_type: &mut DataType) -> Option<Expr> {
         DataType::Custom(name, _) => parts(name).pop()?,
         DataType::Regclass => "regclass".to_owned(),
         DataType::JSONB | DataType::JSON => "json".to_owned(),
+        // The engine would make a list of one text.
+        DataType::Array(_) => {
+            if let Some(list) = list_of_text(inner) {
+                *inner = list;
+            }
+            return None;
+        }
         _ => return None,
     };
     let is_literal = matches!(
