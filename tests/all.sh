@@ -152,12 +152,12 @@ doctests() { cargo test --locked --workspace --doc; }
 # the Makefile.
 build() {
     CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s cargo build --locked --release -p agent &
-    cargo build --locked --workspace --bins && python3 -B tests/programs.py build "$programs" --locked --workspace
+    cargo build --locked --workspace --bins && python3 -B tests/common/programs.py build "$programs" --locked --workspace
     local status=$?
     wait $! && [ $status = 0 ]
 }
-crates() { python3 -B tests/programs.py run "$programs" "$unstable" --except whole; }
-whole() { JOBMETER_AGENT_PROGRAM=$agent python3 -B tests/programs.py run "$programs" "$unstable" --only whole "$@"; }
+crates() { python3 -B tests/common/programs.py run "$programs" "$unstable" --except whole; }
+whole() { JOBMETER_AGENT_PROGRAM=$agent python3 -B tests/common/programs.py run "$programs" "$unstable" --only whole "$@"; }
 # Real schedulers, and a hundred jobs at a load of 6, keep both processors busy. So these tests run one after
 # the other.
 schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }

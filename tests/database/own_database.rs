@@ -197,6 +197,13 @@ fn functions_answer_as_the_server_and_reject_what_is_wrong() {
         );
         assert!(site.read(&statement).unwrap_err().contains("invalid input syntax"), "{attack}");
     }
+}
+
+#[test]
+fn the_statements_of_a_site_about_a_job_and_a_release_that_keeps_the_samples() {
+    let site = Site::new();
+    site.set_up(&["--kwollect_password", "secret", "--ro-sees", "jobs"]);
+    site.sql(ROWS);
     let file = site.folder.join("requests.sql");
     std::fs::write(&file, "# one per line\nSELECT max(value) AS largest FROM jobmetrics WHERE metric_id = 'load_1m';\n\n\
         SELECT 1 / (count(*) - count(*)) AS broken FROM jobmetrics\n\

@@ -21,8 +21,10 @@ BEGIN
     IF job_id IS NULL AND cardinality(wanted) = 0 THEN
         RAISE EXCEPTION 'Missing ''devices'', ''nodes'' or ''job_id'' argument';
     END IF;
-    text := 'SELECT * FROM public.metrics_by_device' || CASE WHEN summary THEN '_summary' ELSE '' END
-        || ' AS m WHERE device_id = ANY ($1) AND timestamp BETWEEN $2 AND $3';
+    text := 'SELECT timestamp, device_id, metric_id, value, labels FROM '
+        || CASE WHEN summary THEN 'jobmeter.windows_by_device' ELSE 'public.metrics_by_device' END
+        || ' AS m WHERE device_id = ANY ($1) AND timestamp BETWEEN $2 AND $3'
+        || CASE WHEN summary THEN ' AND at_us BETWEEN $7 AND $8' ELSE '' END;
     IF names IS NOT NULL THEN
         text := text || ' AND metric_id = ANY ($4)';
     END IF;
@@ -50,14 +52,15 @@ BEGIN
     END IF;
     until := coalesce(until, since + interval '5 minutes', now());
     since := coalesce(since, until - interval '5 minutes');
-    IF summary AND since <= until THEN
+    IF summary AND since <= until AND isfinite(since) THEN
         -- A window that the first bound cuts is returned whole.
         since := 'epoch'::timestamptz + 300 * floor(extract(epoch FROM since) / 300) * interval '1 second';
     END IF;
     IF is_rate OR is_auto THEN
         text := jobmeter.rates_of(text);
     END IF;
-    RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, since, until, names, job_id, is_rate;
+    RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, since, until, names, job_id, is_rate,
+        jobmeter.micros(since), jobmeter.micros(until);
 END $$;
 
 CREATE FUNCTION api.available_metrics(at timestamptz DEFAULT now(), params jsonb DEFAULT '{}')

@@ -1,4 +1,4 @@
--- Parts of the views and functions.
+-- Types and functions that the views and functions use. Nothing here reads `metrics`.
 
 -- Whether values are rates: Kwollect's boolean, or `auto` for counters alone. Every text that PostgreSQL accepts as a boolean
 -- is a value in its usual cases, because clients send `True` and `1`.
@@ -28,38 +28,10 @@ CREATE OR REPLACE FUNCTION jobmeter.instant(text) RETURNS timestamptz LANGUAGE s
     AS $$ SELECT CASE WHEN $1 ~ '^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$' THEN to_timestamp($1::double precision)
         ELSE $1::timestamptz END $$;
 
--- The starts of the windows of five minutes that have no final rollups.
-CREATE OR REPLACE VIEW jobmeter.unsettled AS
-SELECT at FROM jobmeter.state CROSS JOIN generate_series(
-    coalesce('epoch'::timestamptz + settled_us * interval '1 microsecond',
-        'epoch'::timestamptz + 300 * floor(extract(epoch FROM (SELECT least(
-            (SELECT min(timestamp) FROM metrics), (SELECT min(timestamp) FROM jobmeter.job_metrics)))) / 300) * interval '1 second'),
-    now() + interval '1 day', interval '5 minutes') AS starts (at);
-
--- Samples attributed to jobs, for roles that may read the table. The owner's rights read it, so this view checks the role.
-CREATE OR REPLACE VIEW jobmeter.visible_job_metrics AS
-SELECT timestamp, device_id, metric_id, value,
-    labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
-FROM jobmeter.job_metrics
-WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
-
--- Their windows of five minutes.
-CREATE OR REPLACE VIEW jobmeter.visible_job_metrics_summary AS
-SELECT 'epoch'::timestamptz + at_us * interval '1 microsecond' AS timestamp, device_id, metric_id,
-    CASE WHEN right(metric_id, 6) = '_total' THEN max ELSE sum / rollups.samples END AS value,
-    labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
-FROM jobmeter.rollups JOIN jobmeter.series ON id = series_id
-WHERE job_id IS NOT NULL AND window_us = 300000000 AND at_us < (SELECT settled_us FROM jobmeter.state)
-    AND has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT')
-UNION ALL
-SELECT starts.at, windows.device_id, windows.metric_id, windows.value,
-    windows.labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster), windows.cluster, windows.job_id
-FROM jobmeter.unsettled AS starts CROSS JOIN LATERAL (
-    SELECT device_id, metric_id, jobmeter.summarized(metric_id, max(value) FILTER (WHERE value <> 'NaN'), avg(value)) AS value,
-        labels, cluster, job_id
-    FROM jobmeter.job_metrics WHERE timestamp >= starts.at AND timestamp < starts.at + interval '5 minutes'
-    GROUP BY device_id, metric_id, labels, cluster, job_id) AS windows
-WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+-- Microseconds since 1970 of an instant, also of one beyond what samples have.
+CREATE OR REPLACE FUNCTION jobmeter.micros(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE
+    AS $$ SELECT CASE WHEN $1 < '0001-01-01 00:00:00+00' THEN -9223372036854775808 WHEN $1 > '9999-12-31 00:00:00+00' THEN 9223372036854775807
+        ELSE extract(epoch FROM $1) * 1000000 END::bigint $$;
 
 -- From when on a counter counts since when. Counters of jobs are for roles that may read their samples.
 CREATE OR REPLACE VIEW jobmeter.counter_starts AS

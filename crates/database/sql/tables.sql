@@ -38,6 +38,9 @@ CREATE TABLE IF NOT EXISTS jobmeter.series (
 );
 -- A hash, because an index cannot hold long names.
 CREATE INDEX IF NOT EXISTS series_hash_idx ON jobmeter.series (md5(device_id || ' ' || metric_id || ' ' || labels::text));
+CREATE INDEX IF NOT EXISTS series_device_idx ON jobmeter.series USING hash (device_id);
+CREATE INDEX IF NOT EXISTS series_alias_idx ON jobmeter.series USING hash ((labels->>'_device_alias'))
+    WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
 -- Rows that other programs wrote into metrics, series by series, until the server has registered them.
 CREATE TABLE IF NOT EXISTS jobmeter.other_rows (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

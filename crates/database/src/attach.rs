@@ -33,32 +33,7 @@ pub(crate) async fn attach(
     found: &Found,
     hours: u32,
 ) -> Result<(Vec<Step>, Vec<String>), SetupError> {
-    let seconds = f64::from(hours) * 3600.0;
-    let row = client.query_one(ROWS, &[&seconds]).await?;
-    let (without, ahead, bound): (i64, i64, String) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let count = |rows: i64| if rows < 1000 { rows.to_string() } else { "1000 or more".to_owned() };
-    if without > 0 {
-        let text = format!(
-            "{} rows of `metrics` have no timestamp; delete them: DELETE FROM metrics WHERE timestamp IS NULL",
-            count(without)
-        );
-        return Err(SetupError::Rows(text));
-    }
-    if ahead > 0 {
-        let text = format!(
-            "{} rows of `metrics` are more than a day ahead of now; correct or delete them",
-            count(ahead)
-        );
-        return Err(SetupError::Rows(text));
-    }
-    if let Some(unique) = found.indexes.iter().find(|index| index.is_unique) {
-        return Err(SetupError::InTheWay(vec![format!(
-            "the unique index {} of `metrics`",
-            unique.name
-        )]));
-    }
-    let bound = literal(&format!("{bound}+00"));
+    let bound = first_bound(client, found, hours).await?;
     let mut first = vec![
         Step::Alone(format!("ALTER TABLE public.metrics DROP CONSTRAINT IF EXISTS {BOUND}")),
         Step::Alone(format!(
@@ -107,6 +82,36 @@ pub(crate) async fn attach(
         "CREATE TABLE jobmeter.metrics_default PARTITION OF public.metrics DEFAULT".to_owned(),
     );
     Ok((first, last))
+}
+
+/// The bound of the first partition, if all rows fit into it.
+async fn first_bound(client: &Client, found: &Found, hours: u32) -> Result<String, SetupError> {
+    let seconds = f64::from(hours) * 3600.0;
+    let row = client.query_one(ROWS, &[&seconds]).await?;
+    let (without, ahead, bound): (i64, i64, String) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let count = |rows: i64| if rows < 1000 { rows.to_string() } else { "1000 or more".to_owned() };
+    if without > 0 {
+        let text = format!(
+            "{} rows of `metrics` have no timestamp; delete them: DELETE FROM metrics WHERE timestamp IS NULL",
+            count(without)
+        );
+        return Err(SetupError::Rows(text));
+    }
+    if ahead > 0 {
+        let text = format!(
+            "{} rows of `metrics` are more than a day ahead of now; correct or delete them",
+            count(ahead)
+        );
+        return Err(SetupError::Rows(text));
+    }
+    if let Some(unique) = found.indexes.iter().find(|index| index.is_unique) {
+        return Err(SetupError::InTheWay(vec![format!(
+            "the unique index {} of `metrics`",
+            unique.name
+        )]));
+    }
+    Ok(literal(&format!("{bound}+00")))
 }
 
 /// The name of an index of the table of before.

@@ -104,7 +104,9 @@ const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) 
             UNION SELECT t.typarray FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics')) ORDER BY 1";
 
 /// The relations that Kwollect and jobmeter have in the schema public.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
+    "catalogue",
+    "gaps",
     "metrics",
     "promoted_metrics",
     "nodetime_by_job",

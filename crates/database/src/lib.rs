@@ -48,7 +48,7 @@ pub fn everything() -> String {
         TABLES.to_owned(),
         include_str!("../sql/metrics.sql").to_owned(),
         objects::HELPERS.to_owned(),
-        objects::nodetime(&nothing).to_owned(),
+        objects::WINDOWS.to_owned(),
         "INSERT INTO jobmeter.objects (kind, name) SELECT 'schema', 'api' WHERE to_regnamespace('api') IS NULL".to_owned(),
         "CREATE SCHEMA IF NOT EXISTS api".to_owned(),
     ];

@@ -5,14 +5,19 @@ use crate::sql::literal;
 
 /// The statements that create the tables of the schema jobmeter. They change nothing that exists.
 pub const TABLES: &str = include_str!("../sql/tables.sql");
-/// Parts of the views and functions.
+/// What the views and functions use, and what reads no samples.
 pub(crate) const HELPERS: &str = include_str!("../sql/helpers.sql");
+/// Views that the others use.
+pub(crate) const WINDOWS: &str = include_str!("../sql/windows.sql");
 const NODETIME: &str = include_str!("../sql/nodetime.sql");
 const NODETIME_OF_SERVER: &str = include_str!("../sql/nodetime_of_server.sql");
 const NODETIME_OF_SITE: &str = include_str!("../sql/nodetime_of_site.sql");
 const SUMMARY: &str = include_str!("../sql/summary.sql");
 const BY_DEVICE: &str = include_str!("../sql/by_device.sql");
+const BY_DEVICE_SUMMARY: &str = include_str!("../sql/by_device_summary.sql");
 const BY_JOB: &str = include_str!("../sql/by_job.sql");
+const CATALOGUE: &str = include_str!("../sql/catalogue.sql");
+const GAPS: &str = include_str!("../sql/gaps.sql");
 const FUNCTIONS: &str = include_str!("../sql/functions.sql");
 const PROMOTIONS: &str = include_str!("../sql/promotions.sql");
 
@@ -20,6 +25,13 @@ const PROMOTIONS: &str = include_str!("../sql/promotions.sql");
 const SAMPLE: [&str; 5] = ["timestamp", "device_id", "metric_id", "value", "labels"];
 const JOB: [&str; 3] = ["start_time", "stop_time", "job_id"];
 const NODETIME_COLUMNS: [&str; 4] = ["job_id", "start_time", "stop_time", "node"];
+
+/// The windows of a continuous aggregate, and those with an alias.
+const AGGREGATE: (&str, &str) = (
+    "(SELECT *, jobmeter.micros(timestamp) AS at_us FROM metrics_summary) AS windows",
+    "(SELECT timestamp, labels->>'_device_alias' AS alias, device_id, metric_id, value, labels, \
+     jobmeter.micros(timestamp) AS at_us FROM metrics_summary WHERE labels ? '_device_alias') AS aliased",
+);
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,25 +102,43 @@ pub(crate) fn objects(found: &Found) -> Vec<Object> {
         let text = "CREATE OR REPLACE VIEW nodetime_per_job AS SELECT * FROM nodetime_by_job;\n";
         all.push(view("public.nodetime_per_job", text.to_owned(), NODETIME_COLUMNS));
     }
-    let is_aggregate =
-        found.shape == Some(Shape::Hypertable) && found.relation("metrics_summary").is_some();
-    if !is_aggregate || found.is_made("public.metrics_summary") {
+    let is_aggregate = found.shape == Some(Shape::Hypertable)
+        && found.relation("metrics_summary").is_some()
+        && !found.is_made("public.metrics_summary");
+    if !is_aggregate {
         all.push(view("public.metrics_summary", SUMMARY.to_owned(), SAMPLE));
     }
-    for (suffix, margin, by_device, by_job) in [
-        ("", "10 seconds", "public.metrics_by_device", "public.metrics_by_job"),
+    let (windows, aliased) = match is_aggregate {
+        true => AGGREGATE,
+        false => ("jobmeter.node_windows", "jobmeter.alias_windows"),
+    };
+    let by_device_summary =
+        BY_DEVICE_SUMMARY.replace("{windows}", windows).replace("{aliased}", aliased);
+    all.push(view("public.catalogue", CATALOGUE.to_owned(), ["name", "unit", "kind", "help"]));
+    let of_gaps = ["device_id", "source", "from_time", "to_time", "cause", "detail"];
+    all.push(view("public.gaps", GAPS.to_owned(), of_gaps));
+    // The views by job read which node a job had.
+    let by_device = format!("{}{BY_DEVICE}", nodetime(found));
+    for (suffix, margin, by_device, by_job, text) in [
+        ("", "10 seconds", "public.metrics_by_device", "public.metrics_by_job", by_device),
         (
             "_summary",
             "5 minutes",
             "public.metrics_by_device_summary",
             "public.metrics_by_job_summary",
+            by_device_summary,
         ),
     ] {
-        let text = |text: &str| text.replace("{suffix}", suffix).replace("{margin}", margin);
-        all.push(view(by_device, text(BY_DEVICE), SAMPLE));
-        let by_job = view(by_job, text(BY_JOB), SAMPLE.into_iter().chain(JOB));
+        all.push(view(by_device, text, SAMPLE));
+        let text = BY_JOB.replace("{suffix}", suffix).replace("{margin}", margin);
+        let by_job = view(by_job, text, SAMPLE.into_iter().chain(JOB));
         all.push(Object { is_wider: true, ..by_job });
     }
+    functions(found, &mut all);
+    all
+}
+
+fn functions(found: &Found, all: &mut Vec<Object>) {
     let function = |name, text: &str| Object {
         kind: Kind::Function,
         name,
@@ -135,11 +165,10 @@ pub(crate) fn objects(found: &Found) -> Vec<Object> {
     {
         all.push(function("api.update_promoted_metrics()", PROMOTIONS));
     }
-    all
 }
 
 /// The view by which the others read which node a job had.
-pub(crate) fn nodetime(found: &Found) -> &'static str {
+fn nodetime(found: &Found) -> &'static str {
     if found.has_own_nodetime() { NODETIME_OF_SITE } else { NODETIME_OF_SERVER }
 }
 

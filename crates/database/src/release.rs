@@ -23,6 +23,9 @@ const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_c
 const FORGET_PROMOTIONS: &str = "DELETE FROM public.promoted_metrics AS p USING jobmeter.promoted AS own \
     WHERE p.device_id = own.device_id AND p.metric_id = own.metric_id; DELETE FROM jobmeter.promoted";
 
+/// Kind, name, and the statements that bring back what was there before.
+type Made = (String, String, Option<String>);
+
 /// The steps that remove what jobmeter made, and bring back what it replaced. `keep` leaves the schema jobmeter.
 ///
 /// # Errors
@@ -44,21 +47,8 @@ pub async fn release(
     }
     let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
     let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
-    let mut in_the_way = Vec::new();
-    if is_attached {
-        let is_ours = |one: &&String| found.is_made(one) || one.starts_with("jobmeter.");
-        let others = found.dependents.iter().filter(|one| !is_ours(one));
-        in_the_way.extend(others.map(|one| format!("{one} depends on `metrics`, which becomes a table again; drop it, and make it again afterwards")));
-    }
-    let dependents = if keep { Vec::new() } else { client.query(DEPENDENTS, &[]).await? };
-    for row in dependents {
-        let dependent: String = row.try_get(0)?;
-        in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
-    }
-    if !in_the_way.is_empty() {
-        return Err(SetupError::InTheWay(in_the_way));
-    }
-    let mut objects: Vec<(String, String, Option<String>)> = Vec::new();
+    check(client, &found, is_attached, keep).await?;
+    let mut objects: Vec<Made> = Vec::new();
     for row in client.query(OBJECTS, &[]).await? {
         objects.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
     }
@@ -77,7 +67,47 @@ pub async fn release(
             all.push(format!("ALTER TABLE jobmeter.{} SET SCHEMA public", name(&partition)));
         }
     }
-    // Views that had another text read the restored table from now on; the others go in the reverse order of their making.
+    views(&objects, &mut all);
+    let of_kind = |wanted: &'static str| objects.iter().filter(move |(kind, ..)| kind == wanted);
+    all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
+    all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
+    all.extend(of_kind("schema").map(|(_, schema, _)| format!("DROP SCHEMA {}", name(schema))));
+    all.push(FORGET_PROMOTIONS.to_owned());
+    all.push(match keep {
+        true => "DELETE FROM jobmeter.objects; DELETE FROM jobmeter.setup".to_owned(),
+        false => "DROP SCHEMA jobmeter CASCADE".to_owned(),
+    });
+    if is_attached {
+        // What is left of the dependents are views of a schema that is kept.
+        all.push("DROP TABLE public.metrics_of_jobmeter CASCADE".to_owned());
+    }
+    Ok(vec![Step::Together(all)])
+}
+
+/// What of the site depends on jobmeter.
+async fn check(
+    client: &Client,
+    found: &Found,
+    is_attached: bool,
+    keep: bool,
+) -> Result<(), SetupError> {
+    let mut in_the_way = Vec::new();
+    if is_attached {
+        let is_ours = |one: &&String| found.is_made(one) || one.starts_with("jobmeter.");
+        let others = found.dependents.iter().filter(|one| !is_ours(one));
+        in_the_way.extend(others.map(|one| format!("{one} depends on `metrics`, which becomes a table again; drop it, and make it again afterwards")));
+    }
+    let dependents = if keep { Vec::new() } else { client.query(DEPENDENTS, &[]).await? };
+    for row in dependents {
+        let dependent: String = row.try_get(0)?;
+        in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
+    }
+    if in_the_way.is_empty() { Ok(()) } else { Err(SetupError::InTheWay(in_the_way)) }
+}
+
+/// Brings views back, and drops the others in the reverse order of their making. Those that had another text read the restored table
+/// from then on.
+fn views(objects: &[Made], all: &mut Vec<String>) {
     let (restored, dropped): (Vec<_>, Vec<_>) = objects
         .iter()
         .filter(|(kind, ..)| kind == "view")
@@ -95,18 +125,4 @@ pub async fn release(
         all.push(text.strip_prefix(&drop).unwrap_or(text).to_owned());
     }
     all.extend(dropped.iter().rev().map(|(_, name, _)| format!("DROP VIEW IF EXISTS {name}")));
-    let of_kind = |wanted: &'static str| objects.iter().filter(move |(kind, ..)| kind == wanted);
-    all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
-    all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
-    all.extend(of_kind("schema").map(|(_, schema, _)| format!("DROP SCHEMA {}", name(schema))));
-    all.push(FORGET_PROMOTIONS.to_owned());
-    all.push(match keep {
-        true => "DELETE FROM jobmeter.objects; DELETE FROM jobmeter.setup".to_owned(),
-        false => "DROP SCHEMA jobmeter CASCADE".to_owned(),
-    });
-    if is_attached {
-        // What is left of the dependents are views of a schema that is kept.
-        all.push("DROP TABLE public.metrics_of_jobmeter CASCADE".to_owned());
-    }
-    Ok(vec![Step::Together(all)])
 }

@@ -15,6 +15,8 @@ const TRIES: u32 = 240;
 /// Statements that are executed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// In one transaction that locks nothing of the site.
+    Beside(Vec<String>),
     /// In one transaction.
     Together(Vec<String>),
     /// Outside of a transaction, as the statement requires.
@@ -24,7 +26,7 @@ pub enum Step {
 /// How long a step took, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
-    /// The longest transaction: so long others waited for its locks at most.
+    /// The longest transaction with locks on what the site uses: so long others waited for them at most.
     pub longest: Duration,
     /// Tries that found a lock taken.
     pub retries: u32,
@@ -42,6 +44,9 @@ pub async fn execute(
     for _ in 0..TRIES {
         let result = match step {
             Step::Together(statements) => together(client, statements, executed).await,
+            Step::Beside(statements) => {
+                together(client, statements, &mut Executed::default()).await
+            }
             Step::Alone(statement) => {
                 client.batch_execute(&format!("SET lock_timeout = {LOCK_WAIT_MS}")).await?;
                 client.batch_execute(statement).await
@@ -57,7 +62,9 @@ pub async fn execute(
     }
     let seconds = (PAUSE * TRIES).as_secs();
     let first = match step {
-        Step::Together(statements) => statements.first().map_or("", String::as_str),
+        Step::Together(statements) | Step::Beside(statements) => {
+            statements.first().map_or("", String::as_str)
+        }
         Step::Alone(statement) => statement,
     };
     Err(SetupError::Locked(seconds, first.lines().next().unwrap_or_default().to_owned()))

@@ -12,7 +12,7 @@ const METRICS: &str = include_str!("../sql/metrics.sql");
 /// Time of a partition, if nothing else is given.
 const CHUNK_HOURS: u32 = 6;
 /// What the reading role always reads, besides the views.
-const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue";
+const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue, jobmeter.windows_by_device";
 /// What it reads with `Reader::Jobs`.
 const OF_JOBS: &str = "jobmeter.job_metrics, jobmeter.series, jobmeter.allocations, jobmeter.jobs";
 
@@ -61,7 +61,8 @@ impl SetupOptions {
     }
 }
 
-/// The steps that make roles and the database; they are executed in another database. The owner of a database that exists needs none. `is_shown` leaves the passwords out.
+/// The steps that make roles and the database; they are executed in another database. The owner of a database that exists needs
+/// none. `is_shown` leaves the passwords out.
 ///
 /// # Errors
 /// The connection's role lacks rights; a role is missing and no password is given.
@@ -88,6 +89,37 @@ pub async fn prepare_server(
     }
     let (has_database, has_user, has_reader, has_archive): (bool, bool, bool, bool) =
         (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let mut together = roles(options, [has_user, has_reader], is_shown)?;
+    together.push(format!("GRANT {} TO {}", name(&reader), name(user)));
+    let limit = options.request_timeout_min;
+    together.push(format!("ALTER ROLE {} SET statement_timeout TO '{limit} min'", name(user)));
+    let mut steps = vec![Step::Together(together)];
+    let database = name(&options.database);
+    if !has_database {
+        steps.push(Step::Alone(format!(
+            "CREATE DATABASE {database} OWNER {} ENCODING 'UTF8' TEMPLATE template0",
+            name(user)
+        )));
+    }
+    steps.push(Step::Together(vec![
+        format!("ALTER DATABASE {database} SET idle_in_transaction_session_timeout TO '1 h'"),
+        format!("ALTER DATABASE {database} SET statement_timeout TO '1 h'"),
+    ]));
+    if let Some(path) = options.archive_path.as_ref().filter(|_| !has_archive) {
+        let text =
+            format!("CREATE TABLESPACE archive OWNER {} LOCATION {}", name(user), literal(path));
+        steps.push(Step::Alone(text));
+    }
+    Ok(steps)
+}
+
+/// The statements that make the roles, or set their passwords.
+fn roles(
+    options: &SetupOptions,
+    [has_user, has_reader]: [bool; 2],
+    is_shown: bool,
+) -> Result<Vec<String>, SetupError> {
+    let (user, reader) = (&options.user, options.reader_role());
     let verifier = |password: &str| {
         let text = postgres_protocol::password::scram_sha_256(password.as_bytes());
         literal(if is_shown { "…" } else { &text })
@@ -119,27 +151,7 @@ pub async fn prepare_server(
             (true, None) => {}
         }
     }
-    together.push(format!("GRANT {} TO {}", name(&reader), name(user)));
-    let limit = options.request_timeout_min;
-    together.push(format!("ALTER ROLE {} SET statement_timeout TO '{limit} min'", name(user)));
-    let mut steps = vec![Step::Together(together)];
-    let database = name(&options.database);
-    if !has_database {
-        steps.push(Step::Alone(format!(
-            "CREATE DATABASE {database} OWNER {} ENCODING 'UTF8' TEMPLATE template0",
-            name(user)
-        )));
-    }
-    steps.push(Step::Together(vec![
-        format!("ALTER DATABASE {database} SET idle_in_transaction_session_timeout TO '1 h'"),
-        format!("ALTER DATABASE {database} SET statement_timeout TO '1 h'"),
-    ]));
-    if let Some(path) = options.archive_path.as_ref().filter(|_| !has_archive) {
-        let text =
-            format!("CREATE TABLESPACE archive OWNER {} LOCATION {}", name(user), literal(path));
-        steps.push(Step::Alone(text));
-    }
-    Ok(steps)
+    Ok(together)
 }
 
 /// The steps within the database. Without a client the database does not exist yet.
@@ -158,55 +170,58 @@ pub async fn setup(
     if let Some(client) = client.filter(|_| found.version.is_some()) {
         superuser_is_meant(client, options.as_superuser).await?;
     }
-    let mut steps = Vec::new();
-    let mut all = rights(client, &found, options).await?;
-    all.push(format!("SET LOCAL ROLE {}", name(&options.user)));
+    let as_owner = [
+        "SET LOCAL search_path TO public".to_owned(),
+        format!("SET LOCAL ROLE {}", name(&options.user)),
+    ];
+    let mut beside = rights(client, &found, options).await?;
+    beside.extend(as_owner.clone());
+    beside.push(HELPERS.to_owned());
+    requests(client, &found, options, &mut beside).await?;
+    let mut steps = vec![Step::Beside(beside)];
+    let mut all = as_owner.to_vec();
+    drop_functions(&found, &mut all);
     match (found.shape, client) {
         (None, _) => all.push(METRICS.to_owned()),
         (Some(Shape::Plain), Some(client)) => {
             let (before, attached) =
                 attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
             steps.extend(before);
-            drop_functions(&found, &mut all);
             all.extend(attached);
         }
         _ => {}
     }
-    if found.shape != Some(Shape::Plain) {
-        drop_functions(&found, &mut all);
-    }
-    all.push(HELPERS.to_owned());
-    all.push(objects::nodetime(&found).to_owned());
-    // The last column of a wider view has another name than Kwollect's view had none for.
-    for object in objects(&found) {
-        if object.kind == Kind::View {
-            let before = found.relation(object.bare_name()).filter(|_| !found.is_made(object.name));
-            all.push(record(
-                object.kind.word(),
-                object.name,
-                before.map(|one| restored(&object, one)).as_deref(),
-            ));
-        } else {
-            all.push(record(object.kind.word(), object.name, None));
-        }
+    views_and_functions(&found, options, &mut all);
+    steps.push(Step::Together(all));
+    Ok((found, steps))
+}
+
+/// What people use, and the trigger on `metrics`.
+fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<String>) {
+    all.push(objects::WINDOWS.to_owned());
+    for object in objects(found) {
+        let before = match object.kind {
+            Kind::View => {
+                found.relation(object.bare_name()).filter(|_| !found.is_made(object.name))
+            }
+            Kind::Function => None,
+        };
+        let before = before.map(|one| restored(&object, one));
+        all.push(record(object.kind.word(), object.name, before.as_deref()));
         all.push(object.create());
     }
-    requests(client, &found, options, &mut all).await?;
-    grants(&found, options, &mut all);
+    grants(found, options, all);
     all.push(crate::recording::recording());
     if let Some(hours) = options.chunk_hours {
         all.push(format!("UPDATE jobmeter.state SET chunk_interval_hour = {hours}"));
     }
     all.push(objects::recorded_version());
-    // Functions are restored with the rights of the administrator.
     if options.distrust_plpython && found.trusts_plpython {
         all.push("RESET ROLE".to_owned());
         all.push(
             "UPDATE pg_language SET lanpltrusted = false WHERE lanname = 'plpython3u'".to_owned(),
         );
     }
-    steps.push(Step::Together(all));
-    Ok((found, steps))
 }
 
 /// Rejects a superuser in a database that exists: triggers, defaults and views of the owner's role would run with its rights.

@@ -395,6 +395,10 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
     for (what, help, value) in gauges {
         page.gauge(&format!("jobmeter_store_{what}"), help, value);
     }
+    store_counters(stats, page);
+}
+
+fn store_counters(stats: &Stats, page: &mut Page) {
     let counters = [
         ("commits_total", "Group commits of the log.", stats.commits),
         ("log_errors_total", "Appends to the log that failed.", stats.log_errors),

@@ -173,7 +173,7 @@ fn print_steps(place: &str, steps: &[Step]) -> anyhow::Result<()> {
             Step::Alone(statement) => {
                 writeln!(out, "{};", statement.trim_end().trim_end_matches(';'))?
             }
-            Step::Together(statements) => {
+            Step::Together(statements) | Step::Beside(statements) => {
                 writeln!(out, "BEGIN;")?;
                 for statement in statements.iter().filter(|text| !text.is_empty()) {
                     writeln!(out, "{};", statement.trim_end().trim_end_matches(';'))?;

@@ -30,7 +30,7 @@ pub(crate) async fn setup(
     };
     writeln!(out, "The database {database} {done}.")?;
     let Executed { longest, retries } = executed;
-    writeln!(out, "Longest transaction: {} ms. Waits for locks: {retries}.", longest.as_millis())?;
+    writeln!(out, "Longest lock: {} ms. Waits for locks: {retries}.", longest.as_millis())?;
     if before.trusts_plpython && !options.distrust_plpython {
         writeln!(
             out,
