@@ -80,7 +80,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
     assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
     let job = code_of_job.1.trim().to_owned();
-    let select = "SELECT * FROM jobs";
+    let (select, grafana) = ("SELECT * FROM jobs", path("grafana"));
     let commands: Vec<Vec<&str>> = vec![
         vec!["jobs"],
         vec!["jobs", "--json"],
@@ -113,6 +113,8 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["kwollector-wattmetre"],
         vec!["kwollector", "-m", "/nowhere"],
         vec!["verify", "--data", &data],
+        vec!["db", "status", "--db_host", "/nowhere"],
+        vec!["dashboards", &grafana],
         vec!["completions", "bash"],
         vec!["man"],
         vec!["help"],
