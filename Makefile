@@ -60,6 +60,7 @@ bench: release
 	python3 -B benches/run_wall.py
 	python3 -B benches/feed.py
 	python3 -B benches/polls.py
+	python3 -B benches/database.py
 	benches/victoria.sh
 	benches/agent.sh
 
