@@ -210,6 +210,25 @@ fn adopts(shape: &str, jobs: &str) {
     let (code, _, errors) = site.db(&["release"]);
     assert_eq!(code, 2, "{errors}");
     assert!(errors.contains("did not set up this database"), "{errors}");
+    site.sql("DELETE FROM metrics WHERE device_id = 'node-9'");
+    interrupted(&site, &before);
+}
+
+/// A setup that ended before its last transaction can be repeated, or undone. Its bound does not stay.
+fn interrupted(site: &Site, before: &str) {
+    let (code, script, errors) = site.db(&["setup", "--dry-run"]);
+    assert_eq!(code, 0, "{errors}");
+    let (_, within) = script.split_once("-- in the database kwdb\n").unwrap();
+    let (first, _) = within.rsplit_once("BEGIN;").unwrap();
+    for end in ["release", "setup"] {
+        query(&site.folder, "kwdb", "postgres", first).unwrap();
+        let (code, out, errors) = site.db(&[end]);
+        assert_eq!((code, errors.as_str()), (0, ""), "{end}: {out}");
+        if end == "setup" {
+            assert_eq!(site.db_as_owner(&["release"]).0, 0);
+        }
+        assert_eq!(site.dump("kwdb"), before, "{end}");
+    }
 }
 
 #[test]
@@ -238,6 +257,21 @@ fn what_is_in_the_way_is_named_and_left() {
         "CREATE VIEW of_site AS SELECT * FROM metrics",
         "DROP VIEW of_site",
         "public.of_site depends on `metrics`",
+    );
+    refused(
+        "CREATE VIEW of_site AS SELECT * FROM api.available_metrics()",
+        "DROP VIEW of_site",
+        "public.of_site depends on api.available_metrics",
+    );
+    refused(
+        "ALTER TABLE metrics ADD CONSTRAINT small CHECK (value IS DISTINCT FROM 1e307)",
+        "ALTER TABLE metrics DROP CONSTRAINT small",
+        "the constraint small of `metrics`",
+    );
+    refused(
+        "CREATE POLICY few ON metrics USING (true)",
+        "DROP POLICY few ON metrics",
+        "the policy few of `metrics`",
     );
     refused(
         "DROP VIEW metrics_by_job; CREATE VIEW metrics_by_job AS SELECT 1 AS x",

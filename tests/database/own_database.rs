@@ -92,6 +92,10 @@ fn the_reading_role_sees_samples_of_nodes_and_those_of_jobs_if_it_may() {
     assert!(out.contains("The database kwdb is set up."), "{out}");
     assert!(out.contains("postgres://kwuser:pass%27w%22ord@localhost:5432/kwdb"), "{out}");
     site.sql(ROWS);
+    site.sql("INSERT INTO metrics VALUES ('infinity', 'n2', 'x', 1, '{}'), ('-infinity', 'n2', 'x', 1, '{}')");
+    let (code, out, errors) = site.db(&["status", "--db_admin", "kwuser"]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{out}");
+    site.sql("DELETE FROM metrics WHERE device_id = 'n2'");
     let counts = [
         ("SELECT count(*) FROM metrics", "1200"),
         ("SELECT count(*) FROM metrics_by_device", "1200"),
@@ -125,6 +129,19 @@ fn the_reading_role_sees_samples_of_nodes_and_those_of_jobs_if_it_may() {
         let error = site.read(statement).unwrap_err();
         assert!(error.contains("permission denied"), "{statement}: {error}");
     }
+    // A function with the owner's rights belongs to the trigger on `metrics` alone.
+    let trigger = "CREATE TEMP TABLE mine (x int); CREATE TRIGGER t AFTER INSERT ON mine REFERENCING NEW TABLE AS added \
+                   FOR EACH STATEMENT EXECUTE FUNCTION jobmeter.record_rows()";
+    let error = site.read(trigger).unwrap_err();
+    assert!(error.contains("permission denied for function jobmeter.record_rows"), "{error}");
+    // Nor does an operator of the caller see statistics of the rows.
+    site.sql("ANALYZE jobmeter.job_metrics");
+    let operator = "CREATE FUNCTION pg_temp.leak(float8, float8) RETURNS boolean LANGUAGE plpgsql COST 0.00001 AS \
+                    $$ BEGIN RAISE EXCEPTION 'seen %', $1; END $$; \
+                    CREATE OPERATOR pg_temp.=== (LEFTARG = float8, RIGHTARG = float8, FUNCTION = pg_temp.leak, RESTRICT = eqsel); \
+                    EXPLAIN SELECT * FROM jobmeter.windows_by_device WHERE value OPERATOR(pg_temp.===) 1::float8";
+    let plan = site.read(operator);
+    assert!(plan.as_ref().is_ok_and(|plan| !plan.is_empty()), "{plan:?}");
     // A condition of the caller does not see the rows that the view leaves out.
     let spy = "CREATE FUNCTION pg_temp.spy(labels jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS \
                $$ BEGIN IF labels ? '_job_id' THEN RAISE EXCEPTION 'seen %', labels; END IF; RETURN true; END $$; \
@@ -229,4 +246,31 @@ fn the_statements_of_a_site_about_a_job_and_a_release_that_keeps_the_samples() {
     );
     site.set_up(&[]);
     assert_eq!(site.sql("SELECT count(*) FROM metrics_by_device"), "1200");
+}
+
+#[test]
+fn a_superuser_executes_nothing_that_the_owner_planted() {
+    let site = Site::new();
+    site.set_up(&["--kwollect_password", "secret"]);
+    site.sql(
+        "CREATE FUNCTION public.planted() RETURNS int LANGUAGE plpgsql AS $$ BEGIN \
+         IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE kwuser_ro CONNECTION LIMIT 77; END IF; \
+         RETURN 1; END $$; \
+         ALTER TABLE jobmeter.setup RENAME TO other; CREATE VIEW jobmeter.setup AS SELECT true AS is_one, public.planted() AS version; \
+         ALTER TABLE jobmeter.state RENAME TO state_of; CREATE VIEW jobmeter.state AS SELECT public.planted()::bigint AS settled_us, 6 AS chunk_interval_hour",
+    );
+    for words in [
+        &["status"][..],
+        &["setup"],
+        &["setup", "--dry-run"],
+        &["release"],
+        &["release", "--dry-run"],
+        &["rollup", "--start", "2h", "--end", "1h"],
+    ] {
+        let (code, out, errors) = site.db(words);
+        assert_eq!(code, 2, "{words:?}: {out}");
+        assert!(errors.contains("repeat the command as its owner"), "{words:?}: {errors}");
+    }
+    let limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'kwuser_ro'";
+    assert_eq!(site.sql(limit), "-1");
 }

@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION jobmeter.micros(timestamptz) RETURNS bigint LANGUAGE 
         ELSE extract(epoch FROM $1) * 1000000 END::bigint $$;
 
 -- From when on a counter counts since when. Counters of jobs are for roles that may read their samples.
-CREATE OR REPLACE VIEW jobmeter.counter_starts AS
+CREATE OR REPLACE VIEW jobmeter.counter_starts WITH (security_barrier) AS
 SELECT device_id, metric_id,
     CASE WHEN job_id IS NULL THEN jobmeter.without(labels, '_device_alias')
         ELSE labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) END AS labels,

@@ -1,11 +1,11 @@
 -- Views that the others use.
 
--- The starts of the windows of five minutes that have no final rollups.
+-- The starts of the windows of five minutes that have no final rollups, of 400 days at most: a single old row must not make all
+-- queries list the windows of centuries.
 CREATE OR REPLACE VIEW jobmeter.unsettled AS
 SELECT at, (extract(epoch FROM at) * 1000000)::bigint AS at_us FROM jobmeter.state CROSS JOIN generate_series(
-    coalesce('epoch'::timestamptz + settled_us * interval '1 microsecond',
-        'epoch'::timestamptz + 300 * floor(extract(epoch FROM (SELECT least(
-            (SELECT min(timestamp) FROM metrics), (SELECT min(timestamp) FROM jobmeter.job_metrics)))) / 300) * interval '1 second'),
+    greatest(coalesce('epoch'::timestamptz + settled_us * interval '1 microsecond', '-infinity'),
+        'epoch'::timestamptz + 300 * floor(extract(epoch FROM now() - interval '400 days') / 300) * interval '1 second'),
     now() + interval '1 day', interval '5 minutes') AS starts (at);
 
 -- Windows of five minutes of node samples. Before the settled time they come from rollups, after it from samples, window by window: so
@@ -44,15 +44,16 @@ FROM jobmeter.unsettled AS starts CROSS JOIN LATERAL (
         AND labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253
     GROUP BY labels->>'_device_alias', device_id, metric_id, labels - '_metric_scrape_time') AS windows;
 
--- Samples attributed to jobs, for roles that may read the table. The owner's rights read it, so this view checks the role.
-CREATE OR REPLACE VIEW jobmeter.visible_job_metrics AS
+-- Samples attributed to jobs, for roles that may read the table. The owner's rights read it, so this view checks the
+-- role. It is a barrier: no operator of a reader sees rows, or statistics of them.
+CREATE OR REPLACE VIEW jobmeter.visible_job_metrics WITH (security_barrier) AS
 SELECT timestamp, device_id, metric_id, value,
     labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
 FROM jobmeter.job_metrics
 WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
 
 -- Their windows of five minutes.
-CREATE OR REPLACE VIEW jobmeter.visible_job_metrics_summary AS
+CREATE OR REPLACE VIEW jobmeter.visible_job_metrics_summary WITH (security_barrier) AS
 SELECT 'epoch'::timestamptz + at_us * interval '1 microsecond' AS timestamp, device_id, metric_id,
     CASE WHEN right(metric_id, 6) = '_total' THEN max ELSE sum / rollups.samples END AS value,
     labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id, at_us

@@ -35,7 +35,7 @@ pub(crate) async fn attach(
 ) -> Result<(Vec<Step>, Vec<String>), SetupError> {
     let bound = first_bound(client, found, hours).await?;
     let mut first = vec![
-        Step::Alone(format!("ALTER TABLE public.metrics DROP CONSTRAINT IF EXISTS {BOUND}")),
+        Step::Alone(drop_bound()),
         Step::Alone(format!(
             "ALTER TABLE public.metrics ADD CONSTRAINT {BOUND} CHECK (timestamp IS NOT NULL AND timestamp < {bound}) NOT VALID"
         )),
@@ -112,6 +112,11 @@ async fn first_bound(client: &Client, found: &Found, hours: u32) -> Result<Strin
         )]));
     }
     Ok(literal(&format!("{bound}+00")))
+}
+
+/// The statement that removes the bound of an adoption that did not end. It would reject rows of later times.
+pub fn drop_bound() -> String {
+    format!("ALTER TABLE IF EXISTS public.metrics DROP CONSTRAINT IF EXISTS {BOUND}")
 }
 
 /// The name of an index of the table of before.

@@ -29,6 +29,15 @@ pub(crate) struct Relation {
     pub(crate) reads_nothing: bool,
 }
 
+/// A function of the site.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Function {
+    /// The statements that make it again, with owner and rights.
+    pub(crate) definition: String,
+    /// The statements that give its rights to `{function}`.
+    pub(crate) rights: String,
+}
+
 /// An index of `metrics`.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
@@ -52,21 +61,30 @@ pub struct Found {
     pub trusts_plpython: bool,
     pub(crate) owner: String,
     pub(crate) relations: BTreeMap<String, Relation>,
-    /// Signatures of the functions of the schema api, with the statements that make them again.
-    pub(crate) functions: BTreeMap<String, String>,
+    /// Signatures of the functions of the schema api.
+    pub(crate) functions: BTreeMap<String, Function>,
     pub(crate) has_schema_api: bool,
     /// What jobmeter made outside of its schema.
     pub(crate) made: BTreeSet<String>,
     pub(crate) indexes: Vec<Index>,
     /// What reads the table `metrics` or returns its rows.
     pub(crate) dependents: Vec<String>,
+    /// Views of the site that call functions of the schema api, and these functions.
+    pub(crate) on_functions: Vec<(String, String)>,
+    /// Triggers, policies and other parts of a plain table that its partitions alone would keep.
+    pub(crate) on_metrics: Vec<String>,
+    /// Whether a setup was interrupted.
+    pub(crate) is_unfinished: bool,
 }
 
 const BASICS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
     (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'), \
-    to_regclass('timescaledb_information.hypertables') IS NOT NULL, to_regclass('jobmeter.setup') IS NOT NULL, \
+    EXISTS (SELECT FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner \
+        WHERE c.oid = to_regclass('timescaledb_information.hypertables') AND r.rolsuper), \
+    EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('jobmeter.setup') AND relkind = 'r'), \
     to_regclass('jobmeter.state') IS NOT NULL, \
-    coalesce((SELECT lanpltrusted FROM pg_language WHERE lanname = 'plpython3u'), false), to_regnamespace('api') IS NOT NULL";
+    coalesce((SELECT lanpltrusted FROM pg_language WHERE lanname = 'plpython3u'), false), to_regnamespace('api') IS NOT NULL, \
+    coalesce((SELECT rolsuper FROM pg_namespace JOIN pg_roles AS r ON r.oid = nspowner WHERE nspname = 'jobmeter'), false)";
 const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
     ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
     ARRAY(SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a \
@@ -83,11 +101,11 @@ const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
     WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY ($1)";
 const FUNCTIONS: &str = "SELECT format('%I.%I(%s)', n.nspname, p.proname, \
         (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))), \
-    format(E'%s;\\nALTER FUNCTION %I.%I(%s) OWNER TO %I; %s', pg_get_functiondef(p.oid), n.nspname, p.proname, \
-        pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner), \
-        coalesce((SELECT string_agg(format('GRANT EXECUTE ON FUNCTION %I.%I(%s) TO %s;', n.nspname, p.proname, \
-            pg_get_function_identity_arguments(p.oid), CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), ' ') \
-        FROM aclexplode(p.proacl) WHERE grantee <> p.proowner), '')) \
+    format(E'%s;\\nALTER FUNCTION %I.%I(%s) OWNER TO %I;', pg_get_functiondef(p.oid), n.nspname, p.proname, \
+        pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner)), \
+    CASE WHEN p.proacl IS NULL THEN '' ELSE 'REVOKE ALL ON FUNCTION {function} FROM PUBLIC;' || coalesce((SELECT string_agg( \
+        format(' GRANT EXECUTE ON FUNCTION {function} TO %s;', CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), '') \
+        FROM aclexplode(p.proacl) WHERE grantee <> p.proowner), '') END \
     FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = 'api' AND p.prokind = 'f'";
 const INDEXES: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indisunique \
     FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indrelid = to_regclass('public.metrics') ORDER BY 1";
@@ -102,6 +120,24 @@ const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) 
     WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass \
         AND d.refobjid IN (SELECT t.oid FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics') \
             UNION SELECT t.typarray FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics')) ORDER BY 1";
+
+/// Views that call functions of the schema api.
+const ON_FUNCTIONS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname), format('%I.%I(%s)', f.nspname, p.proname, \
+        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))) \
+    FROM pg_depend AS d JOIN pg_rewrite AS w ON w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class \
+        JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_proc AS p ON p.oid = d.refobjid JOIN pg_namespace AS f ON f.oid = p.pronamespace \
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_proc'::regclass AND f.nspname = 'api' ORDER BY 1";
+/// What a table has beside columns, defaults and indexes.
+const ON_METRICS: &str = "SELECT format('the trigger %s', tgname) FROM pg_trigger WHERE tgrelid = to_regclass('public.metrics') \
+        AND NOT tgisinternal AND tgname NOT LIKE 'jobmeter\\_record\\_%' \
+    UNION ALL SELECT format('the constraint %s', conname) FROM pg_constraint WHERE conrelid = to_regclass('public.metrics') \
+        AND contype IN ('c', 'f', 'x') AND conname <> 'jobmeter_bound' \
+    UNION ALL SELECT format('the policy %s', polname) FROM pg_policy WHERE polrelid = to_regclass('public.metrics') \
+    UNION ALL SELECT 'the row security' FROM pg_class WHERE oid = to_regclass('public.metrics') AND relrowsecurity \
+    UNION ALL SELECT format('the rule %s', rulename) FROM pg_rewrite WHERE ev_class = to_regclass('public.metrics') AND ev_type <> '1' \
+    UNION ALL SELECT format('the publication %s', pubname) FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid \
+        WHERE prrelid = to_regclass('public.metrics') \
+    UNION ALL SELECT format('the child %s', inhrelid::regclass) FROM pg_inherits WHERE inhparent = to_regclass('public.metrics')";
 
 /// The relations that Kwollect and jobmeter have in the schema public.
 const NAMES: [&str; 11] = [
@@ -137,11 +173,18 @@ impl Found {
         let (has_timescale, has_setup, has_state): (bool, bool, bool) =
             (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
         (found.trusts_plpython, found.has_schema_api) = (row.try_get(6)?, row.try_get(7)?);
+        let row_is_super: bool = row.try_get(8)?;
         // The first servers with this store recorded no version.
         found.version = has_state.then_some(0);
         if has_setup {
             let row = client.query_opt("SELECT version FROM jobmeter.setup", &[]).await?;
-            found.version = Some(row.map_or(Ok(0), |row| row.try_get(0))?);
+            found.is_unfinished = row.is_none() && row_is_super;
+            found.version = match row {
+                Some(row) => Some(row.try_get(0)?),
+                None => (!found.is_unfinished).then_some(0),
+            };
+        }
+        if found.version.is_some_and(|version| version > 0) {
             for row in client
                 .query("SELECT name FROM jobmeter.objects WHERE kind IN ('view', 'function')", &[])
                 .await?
@@ -151,13 +194,25 @@ impl Found {
         }
         found.read_relations(client).await?;
         for row in client.query(FUNCTIONS, &[]).await? {
-            found.functions.insert(row.try_get(0)?, row.try_get(1)?);
+            let signature: String = row.try_get(0)?;
+            let rights: String = row.try_get(2)?;
+            let definition: String = row.try_get(1)?;
+            let definition = format!("{definition} {}", rights.replace("{function}", &signature));
+            found.functions.insert(signature, Function { definition, rights });
+        }
+        for row in client.query(ON_FUNCTIONS, &[]).await? {
+            found.on_functions.push((row.try_get(0)?, row.try_get(1)?));
         }
         if has_timescale && found.shape == Some(Shape::Plain) {
             let text = "SELECT EXISTS (SELECT FROM timescaledb_information.hypertables \
                         WHERE hypertable_schema = 'public' AND hypertable_name = 'metrics')";
             if client.query_one(text, &[]).await?.try_get(0)? {
                 found.shape = Some(Shape::Hypertable);
+            }
+        }
+        if found.shape == Some(Shape::Plain) {
+            for row in client.query(ON_METRICS, &[]).await? {
+                found.on_metrics.push(row.try_get(0)?);
             }
         }
         Ok(found)

@@ -2,6 +2,7 @@
 //! adopt that of Kwollect, and give it back.
 //!
 //! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
+//! - `guard`: what a superuser does not execute.
 //! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
 //! - `recording`: the trigger that records rows of other programs.
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
@@ -12,6 +13,7 @@
 mod attach;
 mod error;
 mod found;
+mod guard;
 mod objects;
 mod postgrest;
 mod recording;
@@ -22,8 +24,10 @@ mod setup;
 mod sql;
 mod status;
 
+pub use attach::drop_bound;
 pub use error::SetupError;
 pub use found::{Found, Shape};
+pub use guard::enter;
 pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
 pub use recording::{IS_RECORDING, IS_SERVER, recording};

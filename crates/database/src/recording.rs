@@ -18,17 +18,21 @@ pub fn recording() -> String {
     };
     let of_statement = function("record_rows", "added");
     let of_row = function("record_row", "(SELECT NEW.*)");
-    let unless_server =
-        format!("WHEN (current_setting('{IS_SERVER}', true) IS DISTINCT FROM 'on')");
+    // The owner's role creates the trigger. Only a session of this role may be the server's.
+    let unless_server = format!(
+        "WHEN (current_setting(''{IS_SERVER}'', true) IS DISTINCT FROM ''on'' OR current_user <> %L)"
+    );
     format!(
-        "{of_statement}{of_row}DROP TRIGGER IF EXISTS jobmeter_record_rows ON metrics;
+        "{of_statement}{of_row}-- A role that may execute such a function could call its own code with the owner's rights.
+REVOKE ALL ON FUNCTION jobmeter.record_rows(), jobmeter.record_row() FROM PUBLIC;
+DROP TRIGGER IF EXISTS jobmeter_record_rows ON metrics;
 DROP TRIGGER IF EXISTS jobmeter_record_row ON metrics;
 DO $do$ BEGIN
-    CREATE TRIGGER jobmeter_record_rows AFTER INSERT ON metrics REFERENCING NEW TABLE AS added
-        FOR EACH STATEMENT {unless_server} EXECUTE FUNCTION jobmeter.record_rows();
+    EXECUTE format('CREATE TRIGGER jobmeter_record_rows AFTER INSERT ON metrics REFERENCING NEW TABLE AS added
+        FOR EACH STATEMENT {unless_server} EXECUTE FUNCTION jobmeter.record_rows()', current_user);
 EXCEPTION WHEN feature_not_supported THEN
-    CREATE TRIGGER jobmeter_record_row AFTER INSERT ON metrics
-        FOR EACH ROW {unless_server} EXECUTE FUNCTION jobmeter.record_row();
+    EXECUTE format('CREATE TRIGGER jobmeter_record_row AFTER INSERT ON metrics
+        FOR EACH ROW {unless_server} EXECUTE FUNCTION jobmeter.record_row()', current_user);
 END $do$;
 "
     )

@@ -3,8 +3,8 @@
 use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
 use crate::found::{Found, Shape};
+use crate::rollup::has_server;
 use crate::run::Step;
-use crate::setup::superuser_is_meant;
 use crate::sql::name;
 use tokio_postgres::Client;
 
@@ -13,7 +13,8 @@ const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) 
         JOIN pg_rewrite AS w ON w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class JOIN pg_namespace AS n ON n.oid = c.relnamespace \
         JOIN pg_class AS of ON of.oid = d.refobjid \
     WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND n.nspname <> 'jobmeter' \
-        AND of.relnamespace = to_regnamespace('jobmeter') \
+        AND (of.relnamespace = to_regnamespace('jobmeter') \
+            OR of.oid IN (to_regclass('public.metrics_by_job'), to_regclass('public.metrics_by_job_summary')) AND c.oid <> of.oid) \
         AND NOT EXISTS (SELECT FROM jobmeter.objects AS o WHERE o.name = format('%s.%s', n.nspname, c.relname)) ORDER BY 1";
 const OBJECTS: &str = "SELECT kind, name, restore FROM jobmeter.objects ORDER BY place";
 const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
@@ -30,21 +31,21 @@ type Made = (String, String, Option<String>);
 ///
 /// # Errors
 /// jobmeter did not set up the database; something of the site depends on the schema jobmeter.
-pub async fn release(
-    client: &Client,
-    keep: bool,
-    as_superuser: bool,
-) -> Result<Vec<Step>, SetupError> {
+pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupError> {
     let found = Found::read(client).await?;
+    if found.is_unfinished {
+        let mut undo = vec!["DROP SCHEMA jobmeter CASCADE".to_owned()];
+        undo.extend(found.shape.map(|_| attach::drop_bound()));
+        return Ok(vec![Step::Together(undo)]);
+    }
     if found.version.is_none_or(|version| version < 1) {
         return Err(SetupError::NotSetUp);
     }
-    superuser_is_meant(client, as_superuser).await?;
-    let locked: bool =
-        client.query_one("SELECT pg_try_advisory_lock($1)", &[&crate::LOCK]).await?.try_get(0)?;
-    if !locked {
+    if has_server(client).await? {
         return Err(SetupError::InUse);
     }
+    // No server starts meanwhile.
+    client.execute("SELECT pg_try_advisory_lock($1)", &[&crate::LOCK]).await?;
     let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
     let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
     check(client, &found, is_attached, keep).await?;
@@ -100,7 +101,7 @@ async fn check(
     let dependents = if keep { Vec::new() } else { client.query(DEPENDENTS, &[]).await? };
     for row in dependents {
         let dependent: String = row.try_get(0)?;
-        in_the_way.push(format!("{dependent} depends on the schema jobmeter; drop it"));
+        in_the_way.push(format!("{dependent} depends on the schema jobmeter or its columns of metrics_by_job; drop it, and make it again afterwards"));
     }
     if in_the_way.is_empty() { Ok(()) } else { Err(SetupError::InTheWay(in_the_way)) }
 }

@@ -31,8 +31,10 @@ pub async fn rollup(client: &Client, (from_us, to_us): (i64, i64)) -> Result<boo
 /// # Errors
 /// The database does not answer.
 pub async fn has_server(client: &Client) -> Result<bool, SetupError> {
-    let held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid \
-                FROM pg_database WHERE datname = current_database()) \
-                AND (classid::bigint << 32) | objid::bigint = $1)";
+    // Any role can take the lock; a server has the role of the owner.
+    let held = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity AS a USING (pid) WHERE locktype = 'advisory' AND granted \
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                AND (classid::bigint << 32) | objid::bigint = $1 \
+                AND a.usesysid = (SELECT nspowner FROM pg_namespace WHERE nspname = 'jobmeter'))";
     Ok(client.query_one(held, &[&crate::LOCK]).await?.try_get(0)?)
 }

@@ -2,7 +2,7 @@
 
 use crate::attach;
 use crate::error::SetupError;
-use crate::found::{Found, Relation, Shape};
+use crate::found::{Found, Function, Relation, Shape};
 use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record};
 use crate::run::Step;
 use crate::sql::{literal, name};
@@ -51,8 +51,6 @@ pub struct SetupOptions {
     pub reader: Reader,
     /// Withdraws the trust in plpython3u.
     pub distrust_plpython: bool,
-    /// A superuser may execute what the owner's role could have changed.
-    pub as_superuser: bool,
 }
 
 impl SetupOptions {
@@ -167,9 +165,6 @@ pub async fn setup(
         None => Found::default(),
     };
     check(&found, options)?;
-    if let Some(client) = client.filter(|_| found.version.is_some()) {
-        superuser_is_meant(client, options.as_superuser).await?;
-    }
     let as_owner = [
         "SET LOCAL search_path TO public".to_owned(),
         format!("SET LOCAL ROLE {}", name(&options.user)),
@@ -178,7 +173,14 @@ pub async fn setup(
     beside.extend(as_owner.clone());
     beside.push(HELPERS.to_owned());
     requests(client, &found, options, &mut beside).await?;
-    let mut steps = vec![Step::Beside(beside)];
+    let mut steps = Vec::new();
+    if found.is_unfinished {
+        // An interrupted setup left tables without rows, and perhaps a bound.
+        let mut undo = vec!["DROP SCHEMA jobmeter CASCADE".to_owned()];
+        undo.extend(found.shape.map(|_| attach::drop_bound()));
+        steps.push(Step::Together(undo));
+    }
+    steps.push(Step::Beside(beside));
     let mut all = as_owner.to_vec();
     drop_functions(&found, &mut all);
     match (found.shape, client) {
@@ -192,6 +194,11 @@ pub async fn setup(
         _ => {}
     }
     views_and_functions(&found, options, &mut all);
+    if found.version.is_none() {
+        all.push("RESET ROLE".to_owned());
+        all.push(format!("ALTER SCHEMA jobmeter OWNER TO {}", name(&options.user)));
+        all.push(format!("GRANT USAGE ON SCHEMA jobmeter TO {}", name(&options.reader_role())));
+    }
     steps.push(Step::Together(all));
     Ok((found, steps))
 }
@@ -209,11 +216,21 @@ fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<Stri
         let before = before.map(|one| restored(&object, one));
         all.push(record(object.kind.word(), object.name, before.as_deref()));
         all.push(object.create());
+        let same =
+            |signature: &&String| signature.split('(').next() == object.name.split('(').next();
+        let replaced = found.functions.keys().find(same).filter(|one| !found.is_made(one));
+        if let Some(function) = replaced.and_then(|signature| found.functions.get(signature)) {
+            all.push(function.rights.replace("{function}", object.name));
+        }
     }
     grants(found, options, all);
     all.push(crate::recording::recording());
     if let Some(hours) = options.chunk_hours {
         all.push(format!("UPDATE jobmeter.state SET chunk_interval_hour = {hours}"));
+    }
+    if found.shape.is_none() {
+        // Nothing is stored yet, so no row has an unregistered series.
+        all.push("UPDATE jobmeter.state SET looked_us = -9223372036854775808".to_owned());
     }
     all.push(objects::recorded_version());
     if options.distrust_plpython && found.trusts_plpython {
@@ -222,17 +239,6 @@ fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<Stri
             "UPDATE pg_language SET lanpltrusted = false WHERE lanname = 'plpython3u'".to_owned(),
         );
     }
-}
-
-/// Rejects a superuser in a database that exists: triggers, defaults and views of the owner's role would run with its rights.
-pub(crate) async fn superuser_is_meant(client: &Client, is_meant: bool) -> Result<(), SetupError> {
-    let text = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user";
-    if !is_meant && client.query_one(text, &[]).await?.try_get(0)? {
-        let text = "this database is set up: repeat the command as its owner, --db_admin ROLE with its password. A superuser would \
-                    execute what the owner's role can change; --as-superuser does it, if you trust all who can be that role";
-        return Err(SetupError::Rights(text.to_owned()));
-    }
-    Ok(())
 }
 
 /// What makes a database unusable.
@@ -281,6 +287,18 @@ fn check(found: &Found, options: &SetupOptions) -> Result<(), SetupError> {
         for dependent in found.dependents.iter().filter(|one| !of_kwollect(one)) {
             in_the_way.push(format!("{dependent} depends on `metrics`, which becomes a partition; drop it, and make it again afterwards"));
         }
+        in_the_way.extend(found.on_metrics.iter().map(|what| {
+            format!("{what} of `metrics` would hold for its first partition alone; drop it, and make it again afterwards")
+        }));
+    }
+    let is_replaced = |one: &&(String, String)| {
+        let bare = one.1.split('(').next();
+        objects
+            .iter()
+            .any(|object| object.kind == Kind::Function && object.name.split('(').next() == bare)
+    };
+    for (dependent, function) in found.on_functions.iter().filter(is_replaced) {
+        in_the_way.push(format!("{dependent} depends on {function}, which is replaced; drop it, and make it again afterwards"));
     }
     if in_the_way.is_empty() { Ok(()) } else { Err(SetupError::InTheWay(in_the_way)) }
 }
@@ -304,7 +322,7 @@ fn restored(object: &Object, before: &Relation) -> String {
 /// Drops the functions of these names, and records those of the site.
 fn drop_functions(found: &Found, all: &mut Vec<String>) {
     let objects = objects(found);
-    for (signature, definition) in &found.functions {
+    for (signature, Function { definition, .. }) in &found.functions {
         let bare = signature.split('(').next();
         let is_replaced = objects
             .iter()
@@ -347,7 +365,9 @@ async fn rights(
     all.push(format!("GRANT ALL ON SCHEMA api TO {user}"));
     all.push(format!("GRANT USAGE ON SCHEMA api TO {reader}"));
     if found.version.is_none() {
-        all.push(format!("CREATE SCHEMA jobmeter AUTHORIZATION {user}"));
+        // It belongs to the administrator until all is done, so an interrupted setup is known.
+        all.push("CREATE SCHEMA jobmeter".to_owned());
+        all.push(format!("GRANT ALL ON SCHEMA jobmeter TO {user}"));
     }
     // The table of records comes first.
     all.push(format!("SET LOCAL ROLE {user}"));
@@ -428,7 +448,9 @@ fn grants(found: &Found, options: &SetupOptions, all: &mut Vec<String>) {
         names.push("public.promoted_metrics");
     }
     all.push(format!("GRANT SELECT ON {} TO {reader}", names.join(", ")));
-    all.push(format!("GRANT USAGE ON SCHEMA jobmeter TO {reader}"));
+    if found.version.is_some() {
+        all.push(format!("GRANT USAGE ON SCHEMA jobmeter TO {reader}"));
+    }
     all.push(format!("GRANT SELECT ON {FOR_READERS} TO {reader}"));
     all.push(match options.reader {
         Reader::Jobs => format!("GRANT SELECT ON {OF_JOBS} TO {reader}"),

@@ -48,7 +48,7 @@ pub async fn status(client: &Client) -> Result<Status, SetupError> {
     }
     let row = client.query_one(SIZES, &[]).await?;
     let times = "SELECT extract(epoch FROM now())::double precision - (SELECT settled_us FROM jobmeter.state) / 1e6::double precision, \
-                 extract(epoch FROM now() - (SELECT max(timestamp) FROM public.metrics))::double precision";
+                 extract(epoch FROM now() - (SELECT nullif(max(timestamp), '-infinity') FROM public.metrics WHERE timestamp < 'infinity'))::double precision";
     let times = client.query_one(times, &[]).await?;
     let not_partitioned = match found.shape {
         Some(Shape::Partitioned) => {

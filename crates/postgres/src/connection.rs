@@ -21,8 +21,8 @@ pub enum DatabaseError {
     #[error("another transaction holds a lock in the database: {0}")]
     Busy(String),
     /// Another server uses it.
-    #[error("another server uses this database; stop it first")]
-    Locked,
+    #[error("another server uses this database: {0}")]
+    Locked(String),
     /// It cannot store every text.
     #[error("the encoding of the database is not UTF8; create one with `createdb --encoding UTF8`")]
     Encoding,

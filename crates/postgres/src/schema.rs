@@ -13,6 +13,11 @@ const LOCK_WAIT: Duration = Duration::from_millis(100);
 const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
                      current_setting('server_encoding') = 'UTF8'";
 
+/// Process, role, and whether it is the own role, of the session that holds a lock.
+const HOLDER: &str = "SELECT a.pid, a.usename::text, a.usename = current_user FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
+    WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND (classid::bigint << 32) | objid::bigint = $1";
+
 /// A new table has no rows with unregistered series.
 const ALL_LOOKED: &str = "UPDATE jobmeter.state SET looked_us = -9223372036854775808";
 
@@ -38,7 +43,7 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     {
         tries -= 1;
         if tries == 0 {
-            return Err(DatabaseError::Locked);
+            return Err(DatabaseError::Locked(holder(client).await?));
         }
         tokio::time::sleep(LOCK_WAIT).await;
     }
@@ -49,6 +54,29 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
     }
     let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
     Ok(client.batch_execute(&all).await?)
+}
+
+/// Who holds the lock. Any role can take it: a session that is no server's is ended, if this role may do that.
+async fn holder(client: &Client) -> Result<String, DatabaseError> {
+    let rows = client.query(HOLDER, &[&database::LOCK]).await?;
+    let Some(row) = rows.first() else { return Ok("it was free a moment ago".to_owned()) };
+    let (pid, role, is_own): (i32, String, bool) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if is_own {
+        return Ok(format!(
+            "process {pid} of PostgreSQL has the role {role}: stop that server first"
+        ));
+    }
+    // It fails without the rights of that role.
+    let ended = client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await;
+    Ok(match ended.is_ok() {
+        true => format!(
+            "the role {role} held the lock of servers, and its session is ended now: start again"
+        ),
+        false => format!(
+            "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
+        ),
+    })
 }
 
 /// Whether the database has the tables.

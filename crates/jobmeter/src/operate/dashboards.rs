@@ -20,7 +20,7 @@ pub(crate) struct DashboardsArgs {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// The server's `pg.listen`, or a PostgreSQL server, as Grafana reaches it
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432", value_parser = address)]
     address: String,
     /// Database; the server accepts any name
     #[arg(long, value_name = "NAME", default_value = "jobmeter")]
@@ -99,4 +99,13 @@ fn create(path: &Path, text: &str) -> io::Result<bool> {
     file.write_all(text.as_bytes())?;
     file.set_permissions(Permissions::from_mode(0o644))?;
     Ok(true)
+}
+
+/// A name or address with a port.
+fn address(text: &str) -> Result<String, String> {
+    let expected = || "expected HOST:PORT, such as metrics.example:5432".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:%".contains(&byte);
+    let is_valid = !host.is_empty() && host.bytes().all(is_host) && port.parse::<u16>().is_ok();
+    if is_valid { Ok(text.to_owned()) } else { Err(expected()) }
 }

@@ -102,9 +102,10 @@ impl Labels {
     }
 
     /// Labels of rows that another program wrote into a database, as PostgreSQL prints them: any JSON value, and `null` for
-    /// absent labels. `None` if the text is longer than [`FOREIGN_BYTES_MAX`].
+    /// absent labels. `None` if the text is longer than [`FOREIGN_BYTES_MAX`], or no JSON.
     pub fn foreign(text: &str) -> Option<Self> {
-        (text.len() <= FOREIGN_BYTES_MAX).then(|| Self(Arc::from(text)))
+        let is_shown = text.len() <= FOREIGN_BYTES_MAX && canonical(text).is_ok();
+        is_shown.then(|| Self(Arc::from(text)))
     }
 
     /// Whether they are pairs of keys and values; those of other programs may be any JSON value.

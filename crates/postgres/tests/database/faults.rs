@@ -108,7 +108,7 @@ fn a_killed_server_knows_the_newest_samples_and_all_batches_again() {
 fn one_server_uses_a_database_at_a_time() {
     let database = database();
     let store = open(&database).unwrap();
-    assert!(matches!(open(&database), Err(DatabaseError::Locked)));
+    assert!(matches!(open(&database), Err(DatabaseError::Locked(_))));
     drop(store);
     open(&database).unwrap();
 }

@@ -194,6 +194,7 @@ async fn take(
 ) -> Result<Progress, HttpError> {
     let (mut next, mut user) = (Some(0), user(caller));
     let senders = Arc::new(Senders::of(caller.rights.clone()));
+    let processors = user_batches::NodeProcessors::default();
     while let Some(at) = next {
         let left = app.limits.frames_per_request_max.saturating_sub(progress.acks.len());
         if left == 0 {
@@ -205,6 +206,7 @@ async fn take(
             received,
             forbidden: progress.forbidden,
             rules: Arc::clone(&app.live().when),
+            processors: processors.clone(),
         };
         let to_admit = Arc::clone(app);
         let admit = move |frames| (admit(&to_admit, &sending, frames), sending.rules);

@@ -3,11 +3,12 @@
 mod options;
 mod report;
 
+use crate::client::plain::plain_lines;
 use crate::output::options::JsonOption;
 use anyhow::{Context as _, bail};
 use database::{Executed, Step};
 use options::{Address, SetupArgs};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use tokio_postgres::Client;
 
 /// Sets up the PostgreSQL database of a server, shows its state, or gives it back
@@ -45,9 +46,6 @@ struct ReleaseArgs {
     /// Leave the schema jobmeter
     #[arg(long)]
     keep: bool,
-    /// Also as a superuser, who then executes what the owner's role could have changed
-    #[arg(long)]
-    as_superuser: bool,
     /// Print the statements, and execute none
     #[arg(long)]
     dry_run: bool,
@@ -106,7 +104,11 @@ async fn setup(args: &SetupArgs) -> anyhow::Result<()> {
     execute(&server, &roles, &mut executed).await?;
     let client = args.address.connect(&options.database).await?;
     let (before, steps) = database::setup(Some(&client), &options).await?;
-    execute(&client, &steps, &mut executed).await?;
+    if let Err(error) = execute(&client, &steps, &mut executed).await {
+        // The next try, or `release`, removes the rest. The bound would reject rows in some hours.
+        client.batch_execute(&database::drop_bound()).await.unwrap_or_default();
+        return Err(error);
+    }
     report::setup(args, &options, &before, &executed, &client).await
 }
 
@@ -118,13 +120,17 @@ async fn status(args: &StatusArgs) -> anyhow::Result<()> {
 
 async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     let client = args.address.connect(args.address.database()).await?;
-    let steps = database::release(&client, args.keep, args.as_superuser).await?;
+    let steps = database::release(&client, args.keep).await?;
     if args.dry_run {
         return print_steps(&format!("in the database {}", args.address.database()), &steps);
     }
     let mut executed = Executed::default();
     execute(&client, &steps, &mut executed).await?;
-    writeln!(io::stdout(), "The database {} is as before jobmeter.", args.address.database())?;
+    writeln!(
+        io::stdout(),
+        "The schema of the database {} is as before jobmeter. Roles and their settings remain.",
+        args.address.database()
+    )?;
     Ok(())
 }
 
@@ -164,9 +170,19 @@ async fn execute(client: &Client, steps: &[Step], executed: &mut Executed) -> an
     Ok(())
 }
 
-/// Prints statements so that psql can execute them.
+/// Prints statements so that psql can execute them. On a terminal, what would act on it is left out.
 fn print_steps(place: &str, steps: &[Step]) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    write_steps(&mut text, place, steps)?;
     let mut out = io::stdout().lock();
+    match out.is_terminal() {
+        true => write!(out, "{}", plain_lines(&String::from_utf8_lossy(&text)))?,
+        false => out.write_all(&text)?,
+    }
+    Ok(())
+}
+
+fn write_steps(out: &mut Vec<u8>, place: &str, steps: &[Step]) -> io::Result<()> {
     writeln!(out, "-- {place}")?;
     for step in steps {
         match step {

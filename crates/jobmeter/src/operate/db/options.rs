@@ -42,6 +42,9 @@ pub(crate) struct Address {
     /// The database
     #[arg(long = "kwollect_db_name", value_name = "NAME", default_value = "kwdb")]
     kwollect_db_name: String,
+    /// Also as a superuser in a database that is set up, who then executes what the owner's role could have changed
+    #[arg(long)]
+    as_superuser: bool,
 }
 
 impl Address {
@@ -74,8 +77,7 @@ impl Address {
         let address = DatabaseAddress::new(&text, no_tls, Some(&password), CONNECT_TIME_MAX)?;
         let failed = || format!("connecting as {} to {address}", self.db_admin);
         let client = address.connect().await.with_context(failed)?;
-        let limits = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
-        client.batch_execute(limits).await.with_context(failed)?;
+        database::enter(&client, self.as_superuser).await?;
         Ok(client)
     }
 }
@@ -97,9 +99,6 @@ pub(crate) struct SetupArgs {
     /// Withdraw the trust in plpython3u, by which each owner of a function runs programs as the database server
     #[arg(long)]
     distrust_plpython: bool,
-    /// Also as a superuser in a database that is set up, who then executes what the owner's role could have changed
-    #[arg(long)]
-    as_superuser: bool,
     /// The role that owns everything, and of the server; the reading role is ROLE_ro
     #[arg(long = "kwollect_user", value_name = "ROLE", default_value = "kwuser")]
     kwollect_user: String,
@@ -200,6 +199,12 @@ impl SetupArgs {
         password(self.kwollect_password.as_deref(), self.kwollect_password_file.as_deref())
     }
 
+    /// The file with this password for the server, or the one that the administrator makes.
+    pub(crate) fn password_file(&self) -> String {
+        let given = self.kwollect_password_file.as_ref().map(|file| file.display().to_string());
+        given.unwrap_or_else(|| "/etc/jobmeter/database_password".to_owned())
+    }
+
     /// The checked options.
     pub(crate) fn options(&self) -> anyhow::Result<SetupOptions> {
         let user = checked_name("kwollect_user", &self.kwollect_user)?;
@@ -227,7 +232,6 @@ impl SetupArgs {
             job_requests,
             reader: if self.ro_sees == "jobs" { Reader::Jobs } else { Reader::Nodes },
             distrust_plpython: self.distrust_plpython,
-            as_superuser: self.as_superuser,
         })
     }
 }
@@ -254,6 +258,6 @@ fn password(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<S
 }
 
 /// A value of libpq's parameters.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

@@ -1,6 +1,6 @@
 //! What the commands print.
 
-use crate::operate::db::options::SetupArgs;
+use crate::operate::db::options::{SetupArgs, quoted};
 use database::{Executed, Found, SetupOptions, Shape, Status};
 use std::io::{self, Write as _};
 use tokio_postgres::Client;
@@ -48,8 +48,14 @@ pub(crate) async fn setup(
     }
     writeln!(out, "\nSettings of the server (/etc/jobmeter/server.toml):\n-----------------")?;
     writeln!(out, "store = \"postgres\"")?;
-    writeln!(out, "postgres.database = \"host={host} port={port} user={user} dbname={database}\"")?;
-    writeln!(out, "postgres.password_file = \"/etc/jobmeter/{user}_password\"")?;
+    let parameters = format!(
+        "host={} port={port} user={} dbname={}",
+        quoted(host),
+        quoted(user),
+        quoted(database)
+    );
+    writeln!(out, "postgres.database = {}", serde_json::Value::from(parameters))?;
+    writeln!(out, "postgres.password_file = {}", serde_json::Value::from(args.password_file()))?;
     match args.oar.settings() {
         Some(oar) => write!(out, "{oar}")?,
         None if before.has_own_nodetime() => {

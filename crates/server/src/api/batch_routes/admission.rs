@@ -2,7 +2,7 @@
 //!
 //! It runs on the decoding threads, never on the threads that accept requests, because it reads each new table.
 
-use crate::api::batch_routes::user_batches;
+use crate::api::batch_routes::user_batches::{self, NodeProcessors};
 use crate::app::App;
 use crate::auth::caller::Rights;
 use crate::auth::origin_policy::ReportScope;
@@ -31,6 +31,8 @@ pub(crate) struct Sending {
     /// Forbidden frames of the request before this slice.
     pub(crate) forbidden: usize,
     pub(crate) rules: Arc<[ValueRule]>,
+    /// Processors of the nodes of runs in the request: each costs a query.
+    pub(crate) processors: NodeProcessors,
 }
 
 /// The frames of a slice: the batches for the store, and the acks of all frames.
@@ -155,7 +157,7 @@ fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String
         }
         Rights::Admin(_) => Ok(()),
         _ => match sending.senders.job_start(&batch.origin) {
-            Some(start) => user_batches::check(app, batch, start),
+            Some(start) => user_batches::check(app, batch, start, &sending.processors),
             None => Err(again(format!("{} is no origin of this caller", batch.origin))),
         },
     }

@@ -5,7 +5,8 @@ use crate::common::http_error::HttpError;
 use crate::ingest::decoding::may_be_newer;
 use jobs::Window;
 use model::{Cause, ClusterId, DeviceId, JobKey, Origin, SeriesTable, Timestamp};
-use std::collections::BTreeSet;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::{JobSelector, Selector};
 use wire::{Decoded, Value};
@@ -57,7 +58,12 @@ pub(crate) async fn job_start(
 ///
 /// Permitted are samples of that job on its device, and gaps of that device that `jobmeter run` notes. The error has
 /// the reason, and whether the batch may be sent again.
-pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), (String, bool)> {
+pub(crate) fn check(
+    app: &App,
+    batch: &Decoded,
+    start: Timestamp,
+    known: &NodeProcessors,
+) -> Result<(), (String, bool)> {
     let again = |why: String| Err((why, true));
     let Some((device, id)) = batch.origin.as_run() else {
         return again(format!("{} is not an origin of `jobmeter run`", batch.origin));
@@ -72,7 +78,7 @@ pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), 
         let name = &other.metric.name;
         return again(format!("{name} of {} is not attributed to job {key}", other.device));
     }
-    if let Some(why) = absurd(&table, batch, start, processors(app, device)) {
+    if let Some(why) = absurd(&table, batch, start, known.of(app, device)) {
         return Err((why, false));
     }
     if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
@@ -118,6 +124,22 @@ fn absurd(
             )
         })
     })
+}
+
+/// The numbers of processors that were read for a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeProcessors(Arc<Mutex<BTreeMap<String, f64>>>);
+
+impl NodeProcessors {
+    fn of(&self, app: &App, device: &str) -> f64 {
+        let mut known = self.0.lock();
+        if let Some(processors) = known.get(device) {
+            return *processors;
+        }
+        let processors = processors(app, device);
+        known.insert(device.to_owned(), processors);
+        processors
+    }
 }
 
 /// Number of processors of a node, from its agent's counters; [`PROCESSORS_MAX`] without an agent's report.
