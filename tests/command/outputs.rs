@@ -65,6 +65,13 @@ fn listed() -> BTreeSet<String> {
     names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
+/// Makes a folder with one description.
+fn descriptions(folder: &str) {
+    std::fs::create_dir(folder).unwrap();
+    let entry = "{name: a, device_id: b, url: 'prometheus://127.0.0.1:9/', unknown: 1}";
+    std::fs::write(format!("{folder}/all"), entry).unwrap();
+}
+
 #[test]
 fn no_command_panics_on_a_closed_or_full_output() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,9 +81,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let (data, empty) = (path("data"), path("agent.toml"));
     std::fs::write(&empty, "").unwrap();
     let metrics = path("metrics.d");
-    std::fs::create_dir(&metrics).unwrap();
-    let entry = "{name: a, device_id: b, url: 'prometheus://127.0.0.1:9/', unknown: 1}";
-    std::fs::write(format!("{metrics}/all"), entry).unwrap();
+    descriptions(&metrics);
     let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
     assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
     let job = code_of_job.1.trim().to_owned();
