@@ -119,6 +119,12 @@ pub fn drop_bound() -> String {
     format!("ALTER TABLE IF EXISTS public.metrics DROP CONSTRAINT IF EXISTS {BOUND}")
 }
 
+/// The step that removes what an interrupted setup left: tables without rows, and perhaps a bound.
+pub(crate) fn undo_unfinished(found: &Found) -> Option<Step> {
+    let undo = || vec!["DROP SCHEMA jobmeter CASCADE".to_owned(), drop_bound()];
+    found.is_unfinished.then(|| Step::Together(undo()))
+}
+
 /// The name of an index of the table of before.
 fn before(index: &str) -> String {
     format!("{index}_before_jobmeter")

@@ -100,7 +100,7 @@ const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
     WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY ($1)";
 const FUNCTIONS: &str = "SELECT format('%I.%I(%s)', n.nspname, p.proname, \
-        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))), \
+        oidvectortypes(p.proargtypes)), \
     format(E'%s;\\nALTER FUNCTION %I.%I(%s) OWNER TO %I;', pg_get_functiondef(p.oid), n.nspname, p.proname, \
         pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner)), \
     CASE WHEN p.proacl IS NULL THEN '' ELSE 'REVOKE ALL ON FUNCTION {function} FROM PUBLIC;' || coalesce((SELECT string_agg( \
@@ -115,7 +115,7 @@ const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) 
     WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass('public.metrics') \
         AND c.oid <> d.refobjid \
     UNION SELECT DISTINCT format('%I.%I(%s)', n.nspname, p.proname, \
-        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))) \
+        oidvectortypes(p.proargtypes)) \
     FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid JOIN pg_namespace AS n ON n.oid = p.pronamespace \
     WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass \
         AND d.refobjid IN (SELECT t.oid FROM pg_type AS t WHERE t.typrelid = to_regclass('public.metrics') \
@@ -123,7 +123,7 @@ const DEPENDENTS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname) 
 
 /// Views that call functions of the schema api.
 const ON_FUNCTIONS: &str = "SELECT DISTINCT format('%s.%s', n.nspname, c.relname), format('%I.%I(%s)', f.nspname, p.proname, \
-        (SELECT string_agg(format_type(t, NULL), ', ' ORDER BY place) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, place))) \
+        oidvectortypes(p.proargtypes)) \
     FROM pg_depend AS d JOIN pg_rewrite AS w ON w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class \
         JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_proc AS p ON p.oid = d.refobjid JOIN pg_namespace AS f ON f.oid = p.pronamespace \
     WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_proc'::regclass AND f.nspname = 'api' ORDER BY 1";

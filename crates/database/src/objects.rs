@@ -71,6 +71,16 @@ impl Object {
         self.text.clone()
     }
 
+    /// Whether another object has this name, with whatever parameters.
+    pub(crate) fn is_named(&self, other: &str) -> bool {
+        self.name.split('(').next() == other.split('(').next()
+    }
+
+    /// Whether it is a function that takes the place of functions with this signature's name.
+    pub(crate) fn replaces(&self, signature: &str) -> bool {
+        self.kind == Kind::Function && self.is_named(signature)
+    }
+
     /// The name without its schema and parameters.
     pub(crate) fn bare_name(&self) -> &'static str {
         let name = self.name.split_once('.').map_or(self.name, |(_, name)| name);

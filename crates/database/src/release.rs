@@ -33,10 +33,8 @@ type Made = (String, String, Option<String>);
 /// jobmeter did not set up the database; something of the site depends on the schema jobmeter.
 pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupError> {
     let found = Found::read(client).await?;
-    if found.is_unfinished {
-        let mut undo = vec!["DROP SCHEMA jobmeter CASCADE".to_owned()];
-        undo.extend(found.shape.map(|_| attach::drop_bound()));
-        return Ok(vec![Step::Together(undo)]);
+    if let Some(undo) = attach::undo_unfinished(&found) {
+        return Ok(vec![undo]);
     }
     if found.version.is_none_or(|version| version < 1) {
         return Err(SetupError::NotSetUp);

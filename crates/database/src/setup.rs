@@ -173,13 +173,7 @@ pub async fn setup(
     beside.extend(as_owner.clone());
     beside.push(HELPERS.to_owned());
     requests(client, &found, options, &mut beside).await?;
-    let mut steps = Vec::new();
-    if found.is_unfinished {
-        // An interrupted setup left tables without rows, and perhaps a bound.
-        let mut undo = vec!["DROP SCHEMA jobmeter CASCADE".to_owned()];
-        undo.extend(found.shape.map(|_| attach::drop_bound()));
-        steps.push(Step::Together(undo));
-    }
+    let mut steps: Vec<Step> = attach::undo_unfinished(&found).into_iter().collect();
     steps.push(Step::Beside(beside));
     let mut all = as_owner.to_vec();
     drop_functions(&found, &mut all);
@@ -216,10 +210,8 @@ fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<Stri
         let before = before.map(|one| restored(&object, one));
         all.push(record(object.kind.word(), object.name, before.as_deref()));
         all.push(object.create());
-        let same =
-            |signature: &&String| signature.split('(').next() == object.name.split('(').next();
-        let replaced = found.functions.keys().find(same).filter(|one| !found.is_made(one));
-        if let Some(function) = replaced.and_then(|signature| found.functions.get(signature)) {
+        let replaced = found.functions.iter().find(|(signature, _)| object.replaces(signature));
+        if let Some((_, function)) = replaced.filter(|(signature, _)| !found.is_made(signature)) {
             all.push(function.rights.replace("{function}", object.name));
         }
     }
@@ -278,11 +270,7 @@ fn check(found: &Found, options: &SetupOptions) -> Result<(), SetupError> {
     }
     if found.shape == Some(Shape::Plain) {
         let of_kwollect = |dependent: &&String| {
-            dependent.starts_with("jobmeter.")
-                || objects.iter().any(|object| {
-                    let bare = dependent.split('(').next().unwrap_or_default();
-                    object.name.split('(').next() == Some(bare)
-                })
+            dependent.starts_with("jobmeter.") || objects.iter().any(|one| one.is_named(dependent))
         };
         for dependent in found.dependents.iter().filter(|one| !of_kwollect(one)) {
             in_the_way.push(format!("{dependent} depends on `metrics`, which becomes a partition; drop it, and make it again afterwards"));
@@ -291,12 +279,8 @@ fn check(found: &Found, options: &SetupOptions) -> Result<(), SetupError> {
             format!("{what} of `metrics` would hold for its first partition alone; drop it, and make it again afterwards")
         }));
     }
-    let is_replaced = |one: &&(String, String)| {
-        let bare = one.1.split('(').next();
-        objects
-            .iter()
-            .any(|object| object.kind == Kind::Function && object.name.split('(').next() == bare)
-    };
+    let is_replaced =
+        |(_, function): &&(String, String)| objects.iter().any(|one| one.replaces(function));
     for (dependent, function) in found.on_functions.iter().filter(is_replaced) {
         in_the_way.push(format!("{dependent} depends on {function}, which is replaced; drop it, and make it again afterwards"));
     }
@@ -323,11 +307,7 @@ fn restored(object: &Object, before: &Relation) -> String {
 fn drop_functions(found: &Found, all: &mut Vec<String>) {
     let objects = objects(found);
     for (signature, Function { definition, .. }) in &found.functions {
-        let bare = signature.split('(').next();
-        let is_replaced = objects
-            .iter()
-            .any(|object| object.kind == Kind::Function && object.name.split('(').next() == bare);
-        if !is_replaced {
+        if !objects.iter().any(|object| object.replaces(signature)) {
             continue;
         }
         if !found.is_made(signature) {

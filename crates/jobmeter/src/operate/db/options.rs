@@ -84,7 +84,7 @@ impl Address {
 
 /// Creates, adopts or upgrades the database of a server with `store = "postgres"`
 ///
-/// The options are those of Kwollect's programs kwollect-setup-db and kwollect-setup-db-oar. A database of Kwollect stays in place: no
+/// The options are those of Kwollect's programs kwollect-setup-db and kwollect-setup-db-oar. A database of Kwollect remains in place: no
 /// sample is copied, and `jobmeter db release` gives it back. The command may be repeated at any time.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SetupArgs {

@@ -24,7 +24,7 @@ pub(crate) async fn setup(
         (Some(_), _) => "is up to date",
         (None, None) => "is set up",
         (None, Some(Shape::Hypertable)) => {
-            "of Kwollect is adopted: `metrics` stays a hypertable of TimescaleDB"
+            "of Kwollect is adopted: `metrics` remains a hypertable of TimescaleDB"
         }
         (None, Some(_)) => "of Kwollect is adopted: its table `metrics` is the first partition",
     };
@@ -97,7 +97,7 @@ async fn proposed_hours(client: &Client) -> anyhow::Result<Option<u64>> {
     }
     let bytes = f64::from(total_kib) * 1024.0 * MEMORY_SHARE;
     let hours = bytes / (rows as f64 * ROW_BYTES);
-    // A partition of more than a month, or of less than an hour, helps nobody.
+    // A partition of more than a month, or of less than an hour, has no use.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 720")]
     Ok(Some(hours.clamp(1.0, 720.0) as u64))
 }
