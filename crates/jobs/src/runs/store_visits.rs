@@ -216,11 +216,11 @@ fn begin(
 }
 
 /// Tests whether another run of the job ID may have been open when the latest began. Such a run has
-/// another user: a visit joins only a run of its own user.
+/// another user, or its record cut its displayed times: its visits may then have lasted until `record_stop`.
 fn is_beside_another(db: &Connection, newest: &LatestRun, key: &JobKey) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT 1 FROM runs WHERE cluster = ?1 AND id = ?2 AND run <> ?3 AND visits > 0
-         AND (stop IS NULL OR stop >= ?4)",
+         AND (stop IS NULL OR stop >= ?4 OR merged AND (record_stop IS NULL OR record_stop >= ?4))",
     )?;
     let since = newest.start.saturating_sub(TOGETHER);
     find.exists(params![key.cluster.as_str(), key.id.get(), newest.run, since])
