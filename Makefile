@@ -54,13 +54,14 @@ docs:
 # Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine. As root:
 # the agent is measured on jobs of its own making, beside what it replaces.
 bench: release
-	$(CARGO) bench --locked -p store -p query -p jobs -p schedulers
+	$(CARGO) bench --locked -p store -p query -p jobs -p schedulers -p postgres
 	$(CARGO) bench --locked -p store --bench http -- --swarm
 	$(CARGO) bench --locked -p store --bench http -- --attacks
 	python3 -B benches/run_wall.py
 	python3 -B benches/feed.py
 	python3 -B benches/polls.py
 	python3 -B benches/database.py
+	python3 -B benches/postgres.py
 	benches/victoria.sh
 	benches/agent.sh
 

@@ -8,18 +8,15 @@ per row. The database lies below target/bench, and is removed.
 """
 
 import os
-import pwd
-import shutil
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from cluster import FOLDER, ROOT, kwollect, shown, sql, start, stop
+
 ROWS, SERIES, NODES = (int(word) for word in (sys.argv[1:] + ["3600", "10", "100"][len(sys.argv) - 1:])[:3])
 JOBMETER = os.environ.get("JOBMETER", str(ROOT / "target/release/jobmeter"))
-FOLDER = ROOT / "target/bench/database"
 ROUNDS = 9
 RANGE = "start_time => '1767700000', end_time => '1767703599'"
 QUERIES = {
@@ -32,11 +29,6 @@ QUERIES = {
 }
 
 
-def sql(text, role="postgres", database="kwdb"):
-    command = ["psql", "-h", FOLDER, "-U", role, "-d", database, "-qtAX", "-v", "ON_ERROR_STOP=1", "-c", text]
-    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
-
-
 def timed(text):
     """Milliseconds of a statement in one session, without the first execution."""
     one = f"SELECT json_agg(r)::text FROM ({text}) AS r \\g /dev/null\n"
@@ -44,28 +36,6 @@ def timed(text):
     command = ["psql", "-h", FOLDER, "-U", "kwuser_ro", "-d", "kwdb", "-qX", "-v", "ON_ERROR_STOP=1"]
     done = subprocess.run(command, input=script, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("Time:")]
-
-
-def shown(times):
-    return f"{statistics.median(times):8.1f} ({min(times):.1f} to {max(times):.1f})"
-
-
-def start():
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    user = pwd.getpwnam("postgres") if os.getuid() == 0 else None
-    if user:
-        os.chown(FOLDER, user.pw_uid, user.pw_gid)
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-    switch = {"user": "postgres", "group": "postgres", "extra_groups": []} if user else {}
-    options = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/", **switch}
-    subprocess.run([programs / "initdb", "-A", "trust", "-U", "postgres", "-D", FOLDER / "data", "-E", "UTF8", "--locale=C.UTF-8"], **options)
-    settings = ["listen_addresses=", "shared_buffers=2GB", "max_wal_size=8GB", "checkpoint_timeout=30min", "work_mem=64MB"]
-    arguments = [word for setting in settings for word in ("-c", setting)]
-    server = subprocess.Popen([programs / "postgres", "-D", FOLDER / "data", "-k", FOLDER, *arguments], cwd="/", stderr=subprocess.DEVNULL, **switch)
-    while subprocess.run(["psql", "-h", FOLDER, "-U", "postgres", "-qc", "SELECT 1"], capture_output=True).returncode:
-        time.sleep(0.1)
-    return server
 
 
 def fill():
@@ -81,8 +51,7 @@ def fill():
 def main():
     server = start()
     try:
-        setup = [ROOT / "target/python/bin/python", ROOT / "tests/database/kwollect_setup.py", "plain", "--kwollect_password", "secret", "--db_host", FOLDER]
-        subprocess.run(setup, check=True, stdout=subprocess.DEVNULL)
+        kwollect()
         fill()
         rows = int(sql("SELECT count(*) FROM metrics"))
         print(f"{rows} rows, {int(sql('SELECT pg_total_relation_size(chr(109) || chr(101) || $$trics$$)')) / rows:.1f} bytes per row with indexes")
@@ -96,9 +65,7 @@ def main():
             ratio = statistics.median(before[name]) / statistics.median(after)
             print(f"{name:44}{shown(before[name]):>30}{shown(after):>30}   {ratio:.1f} times")
     finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(FOLDER)
+        stop(server)
 
 
 main()
