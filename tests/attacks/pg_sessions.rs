@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A message of a kind.
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
     [&[kind][..], &length, body].concat()
 }
@@ -38,7 +38,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Reads messages until one of this kind, and returns all.
-fn until_kind(stream: &mut TcpStream, kind: u8) -> Vec<(u8, Vec<u8>)> {
+pub(crate) fn until_kind(stream: &mut TcpStream, kind: u8) -> Vec<(u8, Vec<u8>)> {
     let mut messages = Vec::new();
     loop {
         let mut head = [0; 5];
@@ -54,7 +54,7 @@ fn until_kind(stream: &mut TcpStream, kind: u8) -> Vec<(u8, Vec<u8>)> {
 }
 
 /// Starts a session with a token. Returns it with its ID and key.
-fn session(port: u16, token: &str) -> (TcpStream, Vec<u8>) {
+pub(crate) fn session(port: u16, token: &str) -> (TcpStream, Vec<u8>) {
     let mut stream = connect(port);
     stream.write_all(&startup("token")).unwrap();
     assert_eq!(until_kind(&mut stream, b'R')[0].1, 3_u32.to_be_bytes(), "a password as it is");

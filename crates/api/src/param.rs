@@ -20,12 +20,14 @@ pub enum Form {
     Text,
     /// Texts with commas between them.
     Texts,
-    /// Names of devices with commas between them.
+    /// Names of devices as lists show them, with commas between them; a name with a comma is in double quotes.
     Devices,
     /// Names of metrics with commas between them.
     Metrics,
     /// The name of a device.
     Device,
+    /// The name of a device as lists show it: also one that another program wrote into the database.
+    ListedDevice,
     /// The name of a table of SQL.
     Table,
     /// A number of rows.
@@ -119,6 +121,9 @@ pub(crate) use unprintable;
 /// Every character of a device's name, which does not begin like an option or a hidden file; its length in bytes is
 /// bounded, too.
 pub(crate) const DEVICE: &str = concat!("^[^.,/", unprintable!(), "-][^,/", unprintable!(), "]*$");
+/// Every character of a name in rows of other programs.
+const LISTED: &str = "^[^\\x00]+$";
+const LISTED_LENGTH_MAX: u32 = 4096;
 pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
 pub(crate) const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
@@ -213,7 +218,10 @@ impl Form {
         match self {
             Self::Text => json!({"type": "string"}),
             Self::Texts => json!({"type": "array", "items": {"type": "string"}}),
-            Self::Devices => json!({"type": "array", "items": named(DEVICE)}),
+            Self::Devices => json!({"type": "array", "items": Self::ListedDevice.schema()}),
+            Self::ListedDevice => {
+                json!({"type": "string", "pattern": LISTED, "maxLength": LISTED_LENGTH_MAX})
+            }
             Self::Metrics => {
                 let name =
                     json!({"type": "string", "pattern": METRIC, "maxLength": METRIC_LENGTH_MAX});
@@ -287,7 +295,7 @@ impl Form {
         let bare = |types: &[&'static str]| [types, more].concat();
         match self {
             Self::Text | Self::Texts => or(Self::Text.schema(), &bare(&["number", "boolean"])),
-            Self::Device | Self::Cluster | Self::ClusterOrEmpty => {
+            Self::Device | Self::ListedDevice | Self::Cluster | Self::ClusterOrEmpty => {
                 or(self.schema(), &bare(&["integer", "boolean"]))
             }
             Self::Job => or(self.schema(), &bare(&["integer"])),

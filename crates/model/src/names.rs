@@ -132,6 +132,19 @@ impl DeviceId {
     pub fn foreign(name: &str) -> Option<Self> {
         (name.len() <= FOREIGN_BYTES_MAX).then(|| Self(Arc::from(name)))
     }
+
+    /// A device as lists show it: by its own name, or by one of rows that another program wrote into a database.
+    ///
+    /// # Errors
+    /// It is longer than [`FOREIGN_BYTES_MAX`], or has a NUL, which no database stores.
+    pub fn listed(name: &str) -> Result<Self, NameError> {
+        if name.contains('\0') {
+            let (what, allowed) = ("device", "any ones but NUL");
+            let name = name.escape_debug().to_string();
+            return Err(NameError::Character { what, name, bad: '\0', allowed });
+        }
+        Self::foreign(name).ok_or(NameError::TooLong("device", name.len()))
+    }
 }
 
 impl Origin {

@@ -1,6 +1,7 @@
 //! Statements that need no engine: transactions, settings, cursors and writes.
 
-use crate::insert::{Copy, Insert, Parser, copy, insert};
+use crate::insert::{Copy, Insert, Parser, Value, copy, insert};
+use crate::prepare::{execute, prepare, written_with};
 use crate::scanner::{SyntaxError, Token};
 
 /// How many rows of a cursor.
@@ -39,6 +40,22 @@ pub enum Command {
     ResetAll,
     /// Drops state of the session; `all` drops everything.
     Discard(String),
+    /// Names the statement that begins at this byte.
+    Prepare {
+        /// Its name.
+        name: String,
+        /// Types of its parameters; of further ones they are unknown.
+        types: Vec<u32>,
+        /// First byte of its statement.
+        query: usize,
+    },
+    /// Executes a named statement with these values.
+    Execute {
+        /// Its name.
+        name: String,
+        /// Values of its parameters.
+        values: Vec<Value>,
+    },
     /// Drops a prepared statement, or all.
     Deallocate(Option<String>),
     /// Opens a cursor for the statement that begins at this byte.
@@ -102,7 +119,7 @@ const WRITES: &[&str] = &[
     "checkpoint",
 ];
 /// Statements that this server does not support.
-const UNSUPPORTED: &[&str] = &["prepare", "execute", "listen", "call", "do", "load"];
+const UNSUPPORTED: &[&str] = &["listen", "call", "do", "load"];
 
 /// Classifies a statement.
 ///
@@ -130,11 +147,8 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
         "reset" if parser.accept("all")? => Command::ResetAll,
         "reset" => Command::Set(setting(&mut parser)?, None),
         "discard" => Command::Discard(parser.name()?),
-        "deallocate" => {
-            parser.accept("prepare")?;
-            let all = parser.accept("all")?;
-            Command::Deallocate(if all { None } else { Some(parser.name()?) })
-        }
+        "prepare" | "execute" | "deallocate" => prepared(&first, start, &mut parser)?,
+        "with" => written_with(&mut parser)?.map_or(Command::Read, Command::Write),
         "declare" => return declare(&mut parser),
         "fetch" => fetch(&mut parser, false)?,
         "move" => fetch(&mut parser, true)?,
@@ -159,10 +173,33 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
         }
         _ => return Ok(Command::Read),
     };
-    if !matches!(found, Command::Write(_) | Command::Read) {
+    if !matches!(found, Command::Write(_) | Command::Read | Command::Prepare { .. }) {
         parser.end()?;
     }
     Ok(found)
+}
+
+/// Reads a statement about named statements.
+fn prepared(first: &str, start: usize, parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    match first {
+        "prepare" if parser.peek().is_some_and(|token| token.is("transaction")) => {
+            let what = "two-phase transactions are not supported";
+            Err(SyntaxError::unsupported(start, what))
+        }
+        "prepare" => {
+            let (name, types, query) = prepare(parser)?;
+            Ok(Command::Prepare { name, types, query })
+        }
+        "execute" => {
+            let (name, values) = execute(parser)?;
+            Ok(Command::Execute { name, values })
+        }
+        _ => {
+            parser.accept("prepare")?;
+            let all = parser.accept("all")?;
+            Ok(Command::Deallocate(if all { None } else { Some(parser.name()?) }))
+        }
+    }
 }
 
 /// Takes the rest of a statement about a transaction: its modes change nothing.
@@ -185,25 +222,9 @@ fn transaction(parser: &mut Parser<'_>, found: Command) -> Result<Command, Synta
 }
 
 fn is_mode(word: &str) -> bool {
-    let words = [
-        "work",
-        "transaction",
-        "isolation",
-        "level",
-        "serializable",
-        "repeatable",
-        "read",
-        "committed",
-        "uncommitted",
-        "write",
-        "only",
-        "not",
-        "deferrable",
-        "and",
-        "no",
-        "chain",
-    ];
-    words.contains(&word)
+    const MODES: &str = "work transaction isolation level serializable repeatable read committed \
+                         uncommitted write only not deferrable and no chain";
+    MODES.split_whitespace().any(|mode| mode == word)
 }
 
 fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
@@ -380,9 +401,26 @@ mod tests {
             ("COPY jobs FROM STDIN", Command::Write("copy".into())),
             ("(SELECT 1)", Command::Read),
             ("-- nothing", Command::Empty),
+            (
+                "WITH x AS (DELETE FROM metrics RETURNING *) SELECT 1",
+                Command::Write("delete".into()),
+            ),
+            ("WITH x AS (SELECT 1) INSERT INTO metrics SELECT 1", Command::Write("insert".into())),
+            (
+                "WITH x AS NOT MATERIALIZED (UPDATE a SET b = 1) TABLE x",
+                Command::Write("update".into()),
+            ),
+            ("WITH x AS (SELECT 'delete' AS \"insert\") SELECT 1 AS insert", Command::Read),
         ] {
             assert_eq!(command(text), Ok(want), "{text}");
         }
+        let prepare = "PREPARE p (int, double precision, text[]) AS SELECT $1";
+        let types = vec![oid::INT4, oid::FLOAT8, oid::TEXT_ARRAY];
+        assert_eq!(command(prepare), Ok(Command::Prepare { name: "p".into(), types, query: 45 }));
+        let text = |text: &str| Value::Text(text.to_owned());
+        let values = vec![text("-1"), text("a"), text("true"), text("2026-01-06"), Value::Null];
+        let execute = "EXECUTE p(-1, 'a'::text, true, date '2026-01-06', NULL)";
+        assert_eq!(command(execute), Ok(Command::Execute { name: "p".into(), values }));
         let declare = "DECLARE c NO SCROLL CURSOR WITH HOLD FOR SELECT 1";
         let want = Command::Declare { name: "c".into(), binary: false, hold: true, query: 41 };
         assert_eq!(command(declare), Ok(want));
@@ -404,6 +442,10 @@ mod tests {
             ("COPY metrics FROM PROGRAM 'id'", "42501", 18),
             ("COPY metrics TO '/tmp/x'", "42501", 16),
             ("COPY metrics FROM STDIN (FORCE_NULL value)", "0A000", 25),
+            ("PREPARE p (nix) AS SELECT 1", "42704", 11),
+            ("PREPARE p SELECT 1", "42601", 10),
+            ("PREPARE TRANSACTION 'x'", "0A000", 0),
+            ("EXECUTE p(now() - 1)", "42601", 16),
         ] {
             let error = command(text).unwrap_err();
             assert_eq!((error.code, error.at), (code, at), "{text}: {error}");

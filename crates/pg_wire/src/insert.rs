@@ -235,10 +235,11 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
 }
 
 /// Takes a literal, with or without a cast.
-fn value(parser: &mut Parser<'_>) -> Result<Value, SyntaxError> {
+pub(crate) fn value(parser: &mut Parser<'_>) -> Result<Value, SyntaxError> {
     let at = parser.at();
     let wrong = |parser: &Parser<'_>| {
-        let what = "a value of INSERT is a literal, a parameter, NULL, DEFAULT or now()";
+        let what =
+            "a value of INSERT and EXECUTE is a literal, a parameter, NULL, DEFAULT or now()";
         SyntaxError::unsupported(at.min(parser.at()), what)
     };
     let mut sign = "";
@@ -254,17 +255,17 @@ fn value(parser: &mut Parser<'_>) -> Result<Value, SyntaxError> {
         Token::Parameter(number) => Value::Parameter(number),
         Token::Word(word) => match &*word {
             "null" | "default" | "current_timestamp" => Value::Null,
+            "true" | "false" => Value::Text(word),
             "now" => {
                 parser.expect_sign('(')?;
                 parser.expect_sign(')')?;
                 Value::Null
             }
-            "timestamp" | "timestamptz" | "jsonb" | "json" | "text" | "float8" => {
-                match parser.take()? {
-                    Some(Token::Text(text)) => Value::Text(text),
-                    _ => return Err(wrong(parser)),
-                }
-            }
+            "timestamp" | "timestamptz" | "date" | "interval" | "jsonb" | "json" | "text"
+            | "float8" | "numeric" => match parser.take()? {
+                Some(Token::Text(text)) => Value::Text(text),
+                _ => return Err(wrong(parser)),
+            },
             _ => return Err(wrong(parser)),
         },
         _ => return Err(wrong(parser)),
@@ -322,7 +323,11 @@ pub(crate) fn copy(text: &str, parser: &mut Parser<'_>) -> Result<Option<Copy>, 
             Direction::In(places.map_err(moved)?)
         } else {
             let list = list.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-            Direction::Out(format!("SELECT {} FROM {table}", list.unwrap_or("*")))
+            // The table has further columns, which no client writes.
+            let written = || COLUMNS.map(|column| column.0).join(", ");
+            let every = || if is_metrics { written() } else { "*".to_owned() };
+            let columns = list.map_or_else(every, str::to_owned);
+            Direction::Out(format!("SELECT {columns} FROM {table}"))
         }
     };
     let (word, end, what) = match direction {

@@ -1,8 +1,9 @@
-//! Clients of PostgreSQL's protocol against the server: psql, clients of Python, statements of drivers, dashboards for
+//! Clients of PostgreSQL's protocol against the server: psql, statements beside a real PostgreSQL, clients of Python, statements of drivers, dashboards for
 //! Grafana. Clients of PostgREST.
 
 mod driver_statements;
 pub(crate) mod grafana;
+mod like_postgresql;
 mod postgrest_clients;
 mod psql;
 mod python_clients;

@@ -87,7 +87,7 @@ pub(crate) const JOBS: &[Param] = &[
     param("project", Form::Text, "Only jobs of this project."),
     param("queue", Form::Text, "Only jobs of this queue or partition."),
     param("name", Form::Text, "Only jobs of this name."),
-    param("device", Form::Device, "Only jobs that have or had this device."),
+    param("device", Form::ListedDevice, "Only jobs that have or had this device."),
     param("start", Form::Time, "Only jobs that ran at or after this time."),
     param("end", Form::Time, "Only jobs that ran at or before this time."),
     param(
@@ -109,14 +109,18 @@ pub(crate) const JOBS: &[Param] = &[
 ];
 pub(crate) const LISTED_DEVICES: &[Param] = &[
     DEVICES,
-    param("node", Form::Device, "Only devices that feed this node."),
+    param("node", Form::ListedDevice, "Only devices that feed this node."),
     param(
         "search",
         Form::Text,
         "Only devices with this text in their name, their address or the name of a node that they feed.",
     ),
     param("failing", Form::Truth, "Only devices that fail, and those of a poller that is silent."),
-    param("after", Form::Device, "Only devices listed after this one: the last one received."),
+    param(
+        "after",
+        Form::ListedDevice,
+        "Only devices listed after this one: the last one received.",
+    ),
     param(
         "limit",
         Form::Entries(DEVICES_MAX),
@@ -165,7 +169,7 @@ pub(crate) const AVAILABLE: &[Param] = &[
 ];
 
 pub(crate) const GAPS: &[Param] =
-    &[param("device", Form::Device, "Only of this device."), START, END];
+    &[param("device", Form::ListedDevice, "Only of this device."), START, END];
 
 pub(crate) const AUDIT: &[Param] = &[
     param(

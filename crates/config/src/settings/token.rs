@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Longest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// A token of the server. It is never printed, not even for debugging.
+/// A token of the server, or a password. It is never printed, not even for debugging.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -17,8 +17,10 @@ pub struct Token(String);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read.
-    #[error("token file {path}: {why}")]
+    #[error("{what} file {path}: {why}")]
     Unreadable {
+        /// Token or password.
+        what: &'static str,
         /// Its path.
         path: PathBuf,
         /// The system's message.
@@ -26,10 +28,12 @@ pub enum TokenError {
     },
     /// Its first line is not a token.
     #[error(
-        "token file {path}: its first line is no token: 1 to {TOKEN_BYTES_MAX} letters, digits and signs, \
+        "{what} file {path}: its first line is no {what}: 1 to {TOKEN_BYTES_MAX} letters, digits and signs, \
          no blank"
     )]
     NoToken {
+        /// Token or password.
+        what: &'static str,
         /// Its path.
         path: PathBuf,
     },
@@ -41,13 +45,25 @@ impl Token {
     /// # Errors
     /// The file cannot be read, or its first line is not a token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
+        Self::of(path, "token")
+    }
+
+    /// The password on a file's first line.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_password(path: &Path) -> Result<Self, TokenError> {
+        Self::of(path, "password")
+    }
+
+    fn of(path: &Path, what: &'static str) -> Result<Self, TokenError> {
         let text = read_small(path, FILE_BYTES_MAX)
             .and_then(as_text)
-            .map_err(|why| TokenError::Unreadable { path: path.to_owned(), why })?;
+            .map_err(|why| TokenError::Unreadable { what, path: path.to_owned(), why })?;
         let mode = std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
         if mode & 0o004 != 0 {
             log::warn!(
-                "token file {}: every user of this machine can read it; run chmod 600 on it",
+                "{what} file {}: every user of this machine can read it; run chmod 600 on it",
                 path.display()
             );
         }
@@ -57,7 +73,7 @@ impl Token {
         if ok {
             Ok(Self(token.to_owned()))
         } else {
-            Err(TokenError::NoToken { path: path.to_owned() })
+            Err(TokenError::NoToken { what, path: path.to_owned() })
         }
     }
 
@@ -86,6 +102,9 @@ mod tests {
         let token = Token::read(&path).unwrap();
         assert_eq!(token.secret(), "s3cret");
         assert_eq!(format!("{token:?}"), "Token(...)");
+        std::fs::write(&path, "").unwrap();
+        let error = Token::read_password(&path).unwrap_err().to_string();
+        assert!(error.starts_with("password file ") && !error.contains("token: "), "{error}");
         for bad in ["", "\n", "a b", "a\u{e9}", &"x".repeat(1025)] {
             std::fs::write(&path, bad).unwrap();
             assert!(matches!(Token::read(&path), Err(TokenError::NoToken { .. })), "{bad:?}");

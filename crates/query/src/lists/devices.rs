@@ -72,8 +72,9 @@ impl QueryEngine {
         let wanted = senders.of.keys().copied().filter(is_wanted).cloned().collect();
         let mut found = self.listed_devices(wanted, &senders, context)?;
         let has_error = self.devices_with_entry_errors(context)?;
-        let is_wanted =
-            |one: &api::Device| DeviceId::new(&one.device).is_ok_and(|device| is_wanted(&&device));
+        let is_wanted = |one: &api::Device| {
+            DeviceId::listed(&one.device).is_ok_and(|device| is_wanted(&&device))
+        };
         found.extend(has_error.into_iter().filter(is_wanted));
         // The entries of a device by address, then that of its errors.
         found.sort_by(|a, b| a.device.cmp(&b.device));

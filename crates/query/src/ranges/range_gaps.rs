@@ -64,7 +64,7 @@ impl QueryEngine {
         series: &[api::RangeSeries],
         context: &QueryContext,
     ) -> Result<BTreeSet<DeviceId>, QueryError> {
-        let found = series.iter().filter_map(|one| DeviceId::new(&one.series.device).ok());
+        let found = series.iter().filter_map(|one| DeviceId::listed(&one.series.device).ok());
         let mut devices: BTreeSet<DeviceId> = found.collect();
         if let JobSelector::Is(key) | JobSelector::NoneOrIs(key) = &of.select.job {
             let (job, from, to) = (Some(key.clone()), Some(of.from), Some(of.to));

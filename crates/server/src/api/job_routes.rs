@@ -82,7 +82,7 @@ fn filter(app: &App, params: &Params) -> Result<Filter, HttpError> {
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
     let (cluster, account) = of_account(cluster.map_err(wrong)?, params.text("account")?)?;
-    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
+    let device = params.text("device")?.map(|name| DeviceId::listed(&name)).transpose();
     let mut filter = Filter {
         state: state.transpose()?,
         cluster,

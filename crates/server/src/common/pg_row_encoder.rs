@@ -6,12 +6,11 @@ use pg_wire::oid;
 use sql::arrow::array::{Array, AsArray, RecordBatch};
 use sql::arrow::compute::cast;
 use sql::arrow::datatypes::{
-    DataType, Date32Type, DurationMicrosecondType, Int64Type, IntervalMonthDayNanoType, Schema,
-    Time64MicrosecondType, TimeUnit,
+    DataType, Date32Type, Int64Type, Schema, Time64MicrosecondType, TimeUnit,
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::FormatOptions;
-use sql::{Encode, WireStatement, type_of};
+use sql::{Encode, WireStatement, element_text, interval, interval_text, type_of};
 
 /// Microseconds and days from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_US: i64 = 946_684_800_000_000;
@@ -91,7 +90,7 @@ fn text(column: &Column<'_>, array: &dyn Array, row: usize) -> Result<String, Ar
     }
 }
 
-/// The text of an array: `{1,NULL}`. Texts have quotes.
+/// The text of an array: `{1,NULL}`.
 fn list_text(entries: &dyn Array) -> Result<String, ArrowError> {
     let options = FormatOptions::default();
     let column = Column::of(entries, &options)?;
@@ -103,52 +102,12 @@ fn list_text(entries: &dyn Array) -> Result<String, ArrowError> {
                 let text = text(&column, entries, row)?;
                 match column {
                     Column::Number(_) | Column::Float(_) | Column::Bool(_) => text,
-                    _ => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+                    _ => element_text(&text),
                 }
             }
         });
     }
     Ok(format!("{{{}}}", parts.join(",")))
-}
-
-/// An interval: months, days and microseconds.
-type Interval = (i32, i32, i64);
-
-fn interval(array: &dyn Array, row: usize) -> Result<Option<Interval>, ArrowError> {
-    Ok(match array.data_type() {
-        DataType::Interval(_) => {
-            let kind = DataType::Interval(sql::arrow::datatypes::IntervalUnit::MonthDayNano);
-            let array = cast(array, &kind)?;
-            let value = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
-            Some((value.months, value.days, value.nanoseconds / 1000))
-        }
-        DataType::Duration(_) => {
-            let array = cast(array, &DataType::Duration(TimeUnit::Microsecond))?;
-            Some((0, 0, array.as_primitive::<DurationMicrosecondType>().value(row)))
-        }
-        _ => None,
-    })
-}
-
-/// `1 year 2 mons 3 days 04:05:06.5`.
-fn interval_text((months, days, us): Interval) -> String {
-    let mut parts = Vec::new();
-    for (count, one, many) in
-        [(months / 12, "year", "years"), (months % 12, "mon", "mons"), (days, "day", "days")]
-    {
-        if count != 0 {
-            parts.push(format!("{count} {}", if count == 1 { one } else { many }));
-        }
-    }
-    if us != 0 || parts.is_empty() {
-        let (sign, us) = (if us < 0 { "-" } else { "" }, us.unsigned_abs());
-        let (seconds, us) = (us / 1_000_000, us % 1_000_000);
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        let fraction = if us == 0 { String::new() } else { format!(".{us:06}") };
-        let fraction = fraction.trim_end_matches('0');
-        parts.push(format!("{sign}{hours:02}:{minutes:02}:{:02}{fraction}", seconds % 60));
-    }
-    parts.join(" ")
 }
 
 /// Appends the binary form of a value.
@@ -319,16 +278,5 @@ mod tests {
         assert_eq!(text, "{\"7\",NULL}");
         let digits = [5_u16, 4, 0, 0, 1844, 6744, 737, 955, 1615].map(u16::to_be_bytes).concat();
         assert_eq!(rows[6], digits);
-    }
-
-    #[test]
-    fn intervals_as_postgresql_prints_them() {
-        for (interval, want) in [
-            ((14, 1, 3_723 * SECOND_US + 500_000), "1 year 2 mons 1 day 01:02:03.5"),
-            ((0, 0, 0), "00:00:00"),
-            ((0, -2, -SECOND_US), "-2 days -00:00:01"),
-        ] {
-            assert_eq!(interval_text(interval), want);
-        }
     }
 }

@@ -12,7 +12,7 @@ use sql::arrow::datatypes::{
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Encode, Encoding, Form, Zone};
+use sql::{Encode, Encoding, Form, Zone, interval, interval_text};
 
 /// Writes the rows of a response: its beginning, its batches and its end.
 #[derive(Debug)]
@@ -240,9 +240,11 @@ impl<'a> Column<'a> {
             Self::Instant(array, unit, zone) => {
                 instant(micros(*array, *unit, row), zone.as_ref(), JSON_TIMES)
             }
-            Self::Text(formatter, _) | Self::List(formatter, _) => {
-                formatter.value(row).try_to_string()?
-            }
+            Self::Text(formatter, array) => match interval(*array, row)? {
+                Some(interval) => interval_text(interval),
+                None => formatter.value(row).try_to_string()?,
+            },
+            Self::List(formatter, _) => formatter.value(row).try_to_string()?,
         })
     }
 }

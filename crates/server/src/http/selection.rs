@@ -44,8 +44,7 @@ impl Selection {
     pub(crate) fn of(params: &Params) -> Result<Self, HttpError> {
         let mut selection = Self::default();
         if let Some(devices) = params.text("device")? {
-            let devices = list(&devices)?.map(|name| DeviceId::new(name).map_err(wrong));
-            selection.select.devices = Some(devices.collect::<Result<_, _>>()?);
+            selection.select.devices = Some(listed_devices(&devices)?);
         }
         selection.select.metrics = metrics(params)?;
         match params.text("job")?.as_deref() {
@@ -128,6 +127,50 @@ pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, HttpError> 
     Ok(names())
 }
 
+/// Devices of a list, as lists show their names. A name in double quotes may have commas and blanks; a quote within it is
+/// written twice.
+pub(crate) fn listed_devices(text: &str) -> Result<BTreeSet<DeviceId>, HttpError> {
+    let mut devices = BTreeSet::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (name, after) = match quoted(rest) {
+            Some((name, after)) => (name, after),
+            None => {
+                let (name, after) = rest.split_once(',').unwrap_or((rest, ""));
+                (name.trim().to_owned(), after)
+            }
+        };
+        rest = after.trim_start();
+        if !name.is_empty() {
+            devices.insert(DeviceId::listed(&name).map_err(wrong)?);
+        }
+        if devices.len() > NAMES_MAX {
+            return Err(HttpError::malformed(format!("more than {NAMES_MAX} names")));
+        }
+    }
+    Ok(devices)
+}
+
+/// A name in double quotes up to the next comma or the end, with the text after it. `None`: the quotes are of the name.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let (mut name, mut rest) = (String::new(), text.strip_prefix('"')?);
+    loop {
+        let (part, after) = rest.split_once('"')?;
+        name.push_str(part);
+        match after.strip_prefix('"') {
+            Some(more) => {
+                name.push('"');
+                rest = more;
+            }
+            None => {
+                let after = after.trim_start();
+                let after = if after.is_empty() { "" } else { after.strip_prefix(',')? };
+                return Some((name, after));
+            }
+        }
+    }
+}
+
 pub(crate) fn wrong(error: impl std::fmt::Display) -> HttpError {
     HttpError::malformed(error.to_string())
 }
@@ -182,6 +225,20 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_named_as_listed() {
+        let names = |text: &str| -> Vec<String> {
+            listed_devices(text).unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("n1, n2,,"), ["n1", "n2"]);
+        assert_eq!(
+            names("a/b,-x,\"a,b\" , \"say \"\"hi\"\"\""),
+            ["-x", "a,b", "a/b", "say \"hi\""]
+        );
+        assert_eq!(names("\"a,b\"c"), ["\"a", "b\"c"]);
+        assert!(listed_devices(&"x".repeat(20_000)).is_err());
+    }
+
+    #[test]
     fn an_invalid_selection_is_rejected() {
         for query in [
             "job=x",
@@ -189,7 +246,7 @@ mod tests {
             "job=slurm:7&cluster=oar",
             "job=7&cluster=a%20b",
             "job=none&cluster=a%20b",
-            "device=a%0Ab",
+            "device=a%00b",
             "labels=1",
             "labels=%7B%22cpu%22:0%7D",
             "labels=%7B",

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
-use crate::http::selection::{list, wrong};
+use crate::http::selection::{listed_devices, wrong};
 use crate::queries::answers::{json, reply, wrote};
 use crate::queries::series_routes::{known, truth};
 use api::Operation;
@@ -16,7 +16,6 @@ use axum::response::Response;
 use jobs::Filter;
 use model::{DeviceId, JobState};
 use query::{DeviceFilter, QueryContext, QueryEngine, QueryError};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Whether this is a release build. Measurements of a development build are not meaningful.
@@ -107,12 +106,9 @@ pub(crate) async fn devices(
     let params = known(query, Operation::Devices)?;
     let name = |parameter: &str| {
         let text = params.text(parameter)?;
-        text.map(|name| DeviceId::new(&name)).transpose().map_err(wrong)
+        text.map(|name| DeviceId::listed(&name)).transpose().map_err(wrong)
     };
-    let named = params.text("device")?.map(|text| {
-        let names = list(&text)?.map(|name| DeviceId::new(name).map_err(wrong));
-        names.collect::<Result<BTreeSet<_>, _>>()
-    });
+    let named = params.text("device")?.map(|text| listed_devices(&text));
     let filter = DeviceFilter {
         devices: named.transpose()?,
         node: name("node")?,

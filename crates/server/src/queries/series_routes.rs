@@ -123,7 +123,7 @@ pub(crate) async fn gaps(
     RawQuery(query): RawQuery,
 ) -> Result<Response, HttpError> {
     let params = known(query, Operation::Gaps)?;
-    let device = params.text("device")?.map(|name| DeviceId::new(&name)).transpose();
+    let device = params.text("device")?.map(|name| DeviceId::listed(&name)).transpose();
     let device = device.map_err(wrong)?;
     let span = Span::of(&params, &app.engine, app.now(), DAY)?;
     reply(&app, &caller, move |engine, context| {

@@ -97,6 +97,6 @@ pub(crate) fn authorities(group: &str, ca: Option<&Path>) -> Result<Tls, Setting
 
 /// Reads the secret of the setting `password_file` of a group.
 pub(crate) fn secret(group: &str, file: Option<&Path>) -> Result<Option<Token>, SettingError> {
-    let read = file.map(Token::read).transpose();
+    let read = file.map(Token::read_password).transpose();
     read.map_err(|error: TokenError| SettingError::new(group, "password_file", error))
 }

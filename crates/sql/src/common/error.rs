@@ -1,6 +1,7 @@
 //! Reasons why a statement has no result.
 
 use crate::common::error_texts;
+use crate::common::value_codes::value_code;
 use datafusion::error::DataFusionError;
 use query::QueryError;
 
@@ -80,8 +81,10 @@ impl SqlError {
     }
 
     /// PostgreSQL's error code, which scripts may match.
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
+            Self::Statement(text) if text.starts_with("the type `bytea`") => "0A000",
+            Self::Statement(text) if text.starts_with("LIMIT must") => "2201W",
             Self::Statement(_) => "42601",
             Self::NotSelect(_) => "42501",
             Self::Zone(_) => "22023",
@@ -90,7 +93,7 @@ impl SqlError {
             Self::Busy(_) => "53400",
             Self::TooSlow(_) => "57014",
             Self::Memory(_) => "53200",
-            Self::Value(_) => "22000",
+            Self::Value(text) => value_code(text),
             Self::Pattern(_) => "2201B",
             Self::Query(error) => error.code(),
             Self::Died(_) | Self::Internal(_) => "58000",

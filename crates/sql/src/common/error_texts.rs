@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 const CATALOGUE: &str = "datafusion.";
 const SCHEMA: &str = "public.";
 /// Categories of errors, before their texts.
-const CATEGORIES: [&str; 6] = [
+const CATEGORIES: [&str; 7] = [
+    "Compute error: ",
     "Parser error: ",
     "Cast error: ",
     "Internal error: ",
@@ -74,6 +75,9 @@ fn is_meant(near: Option<&str>) -> String {
 
 /// Texts that are no value of the type that they are compared with or converted to.
 fn of_value(first: &str) -> Option<String> {
+    if first.contains("Divide by zero") {
+        return Some("division by zero".to_owned());
+    }
     if let Some(text) = between(first, "Error parsing timestamp from '", "'") {
         return Some(format!(
             "'{text}' is no time; write a time such as '2026-01-06 13:35', or now() - interval '1 hour'"
@@ -163,7 +167,7 @@ fn type_word(name: &str) -> String {
         "Float64" | "Float32" | "Decimal128" => "number",
         "Int64" | "Int32" | "Int16" | "Int8" | "UInt64" | "UInt32" => "whole number",
         "Boolean" => "condition",
-        "Timestamp" | "Date32" => "time",
+        "Timestamp" | "Date32" | "Time64" => "time",
         "Interval" | "Duration" => "interval",
         "Null" => "NULL",
         _ => name,

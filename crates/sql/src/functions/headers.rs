@@ -1,5 +1,6 @@
 //! Column names of a result: short, like PostgreSQL's, and unique.
 
+use crate::functions::quotient::QUOTIENT;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};
@@ -111,7 +112,9 @@ fn name(expr: &Expr) -> String {
         // An aggregate of the plan below, such as `max(metrics.value)`.
         Expr::Column(column) if column.relation.is_none() => function(&column.name),
         Expr::Column(column) => column.name.clone(),
-        Expr::ScalarFunction(call) if call.func.name() == "joined" => UNNAMED.to_owned(),
+        Expr::ScalarFunction(call) if matches!(call.func.name(), "joined" | QUOTIENT) => {
+            UNNAMED.to_owned()
+        }
         Expr::ScalarFunction(call) => call.func.name().to_owned(),
         Expr::AggregateFunction(call) => call.func.name().to_owned(),
         Expr::WindowFunction(call) => call.fun.name().to_owned(),

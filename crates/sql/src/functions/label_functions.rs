@@ -2,6 +2,7 @@
 //! [`Operators`] plans the operators.
 
 use crate::common::schema::json_field;
+use crate::functions::quotient::{Quotient, guarded};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder,
 };
@@ -273,7 +274,7 @@ impl ScalarUDFImpl for OfKey {
     }
 }
 
-/// Plans the operators `->>`, `@>`, `?` and `-` of labels, `a || b`, EXTRACT, and SUBSTRING with a pattern.
+/// Plans the operators `->>`, `@>`, `?` and `-` of labels, `a || b`, `a / b`, EXTRACT, and SUBSTRING with a pattern.
 #[derive(Debug)]
 pub(crate) struct Operators {
     pub(crate) label: Arc<ScalarUDF>,
@@ -281,6 +282,7 @@ pub(crate) struct Operators {
     pub(crate) has: Arc<ScalarUDF>,
     pub(crate) without: Arc<ScalarUDF>,
     pub(crate) joined: Arc<ScalarUDF>,
+    pub(crate) quotient: Arc<ScalarUDF>,
     pub(crate) date_part: Arc<ScalarUDF>,
     pub(crate) regexp_match: Arc<ScalarUDF>,
 }
@@ -300,6 +302,15 @@ impl ExprPlanner for Operators {
                 &self.contain
             }
             BinaryOperator::StringConcat => &self.joined,
+            BinaryOperator::Divide if Quotient::is_of(&expr.left, &expr.right, schema) => {
+                &self.quotient
+            }
+            BinaryOperator::And => {
+                return Ok(match guarded(&expr.left, &expr.right) {
+                    Some(guarded) => PlannerResult::Planned(guarded),
+                    None => PlannerResult::Original(expr),
+                });
+            }
             _ => return Ok(PlannerResult::Original(expr)),
         };
         Ok(PlannerResult::Planned(call(function, vec![expr.left, expr.right])))

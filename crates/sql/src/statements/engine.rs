@@ -13,6 +13,8 @@ use crate::statements::worker::pool::{Launch, Pool};
 use crate::statements::worker::scan::Scope;
 use crate::statements::worker::session::{Message, Session, StatementGuard};
 use datafusion::arrow::array::timezone::Tz;
+use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::Stream;
 use jobs::Reader;
 use parking_lot::RwLock;
@@ -138,6 +140,25 @@ impl Sql {
         &self.zone
     }
 
+    /// Parses a statement without running it.
+    ///
+    /// # Errors
+    /// The text is not valid SQL, or it exceeds a limit.
+    pub fn check(&self, text: &str) -> Result<(), SqlError> {
+        self.check_size(text)?;
+        let parser = DFParserBuilder::new(text).with_dialect(&PostgreSqlDialect {}).build();
+        let parsed = parser.and_then(|mut parser| parser.parse_statements());
+        parsed.map(drop).map_err(|error| SqlError::of(error, 0))
+    }
+
+    fn check_size(&self, text: &str) -> Result<(), SqlError> {
+        let max = self.limits.statement_bytes_max;
+        if text.len() > max {
+            return Err(SqlError::TooLong(text.len(), max));
+        }
+        complexity::check(text)
+    }
+
     /// Current load of the statements, and counts of those that ended at a limit.
     pub fn load(&self) -> Load {
         Load {
@@ -193,11 +214,7 @@ impl Sql {
             let name: String = zone.chars().take(ZONE_CHARS_MAX).collect();
             return Err(SqlError::Zone(name.escape_debug().to_string()));
         }
-        let max = self.limits.statement_bytes_max;
-        if text.len() > max {
-            return Err(SqlError::TooLong(text.len(), max));
-        }
-        complexity::check(text)?;
+        self.check_size(text)?;
         let permit = self.concurrency.acquire(&context.user_key, self.limits.time_max).await;
         let permit = permit.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {

@@ -8,7 +8,7 @@ use crate::functions::job_requests::JOB_TABLES_MAX;
 use crate::functions::parameters::{self, Unknown};
 use crate::functions::pg_catalog::rewrite::rewrite;
 use crate::functions::string_limits::Texts;
-use crate::functions::{headers, information};
+use crate::functions::{headers, information, literals};
 use crate::statements::explain::{self, Wanted};
 use crate::statements::state::{Tables, state};
 use crate::statements::table_functions;
@@ -95,6 +95,7 @@ impl Work {
             statement = parse(&select)?;
         }
         let (wanted, mut statement) = explain::wanted(statement)?;
+        literals::prepare(&mut statement)?;
         if wanted == Wanted::Rows {
             headers::distinct(&mut statement);
         }

@@ -3,13 +3,16 @@
 use crate::SqlError;
 use crate::common::schema::Table;
 use crate::functions::age::{Age, DatePart};
+use crate::functions::chr::Chr;
 use crate::functions::guard::{Guard, GuardPlans};
 use crate::functions::information::register;
 use crate::functions::instants::Instants;
 use crate::functions::label_functions::{Contain, Label, OfKey, Operators, UNCOUNTED};
 use crate::functions::pg_catalog::catalog_functions::{Facts, functions as catalog_functions};
 use crate::functions::pg_catalog::catalog_tables;
+use crate::functions::quotient::Quotient;
 use crate::functions::string_limits::{Joined, Texts, bounded};
+use crate::functions::text_casts::TextCasts;
 use crate::functions::to_char::ToChar;
 use crate::functions::to_timestamp::{TO_TIMESTAMP, ToTimestamp};
 use crate::statements::provider::Provider;
@@ -68,6 +71,7 @@ pub(crate) fn state(
         .with_runtime_env(environment)
         .with_expr_planners(planners)
         .with_analyzer_rule(Arc::new(Instants))
+        .with_analyzer_rule(Arc::new(TextCasts::new()))
         .with_physical_optimizer_rule(Arc::new(GuardPlans(Arc::clone(&guard))))
         .with_scalar_functions(functions)
         .with_aggregate_functions(SessionStateDefaults::default_aggregate_functions())
@@ -118,7 +122,9 @@ fn functions(begin: &Begin, texts: &Arc<Texts>) -> (Vec<Arc<ScalarUDF>>, Operato
     let date_part = Arc::new(DatePart::function());
     let ours = [&label, &contain, &has, &without, &date_part].map(Arc::clone);
     let regexp_match = bounded(datafusion::functions::regex::regexp_match(), texts);
-    let operators = Operators { label, contain, has, without, joined, date_part, regexp_match };
+    let quotient = Arc::new(Quotient::function());
+    let operators =
+        Operators { label, contain, has, without, joined, quotient, date_part, regexp_match };
     let mut functions = SessionStateDefaults::default_scalar_functions();
     functions.retain(|function| {
         let named = |name: &str| UNCOUNTED.contains(&name);
@@ -130,6 +136,8 @@ fn functions(begin: &Begin, texts: &Arc<Texts>) -> (Vec<Arc<ScalarUDF>>, Operato
         *function = Arc::new(ToTimestamp::function(Arc::clone(function), &begin.zone));
     }
     functions.extend(ours);
+    functions.retain(|function| function.name() != Chr::NAME);
+    functions.push(Arc::new(Chr::function()));
     functions.push(Arc::new(ToChar::function()));
     functions.push(Arc::new(Age::function(&begin.zone, begin.now)));
     if let Some(wire) = &begin.wire {

@@ -252,7 +252,7 @@ fn password(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<S
             bail!("a password is empty, or has a NUL")
         }
         (Some(text), _) => Ok(Some(text.to_owned())),
-        (None, Some(file)) => Ok(Some(Token::read(file)?.secret().to_owned())),
+        (None, Some(file)) => Ok(Some(Token::read_password(file)?.secret().to_owned())),
         (None, None) => Ok(None),
     }
 }

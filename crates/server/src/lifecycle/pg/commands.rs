@@ -26,14 +26,17 @@ impl Session {
             Command::Commit => return self.commit().await,
             Command::Rollback => self.rollback(),
             Command::Savepoint(name) => {
+                self.must_be_in_a_transaction("SAVEPOINT")?;
                 self.pending.savepoint(name)?;
                 self.done("SAVEPOINT");
             }
             Command::Release(name) => {
+                self.must_be_in_a_transaction("RELEASE SAVEPOINT")?;
                 self.pending.release(&name)?;
                 self.done("RELEASE");
             }
             Command::RollbackTo(name) => {
+                self.must_be_in_a_transaction("ROLLBACK TO SAVEPOINT")?;
                 self.pending.rollback_to(&name)?;
                 self.state = State::Open;
                 self.done("ROLLBACK");
@@ -51,13 +54,14 @@ impl Session {
             }
             Command::Show(name) => self.show(&name, announces)?,
             Command::Discard(what) => self.discard(&what)?,
-            Command::Deallocate(name) => {
-                match name {
-                    Some(name) => drop(self.extended.statements.remove(&name)),
-                    None => self.extended.statements.clear(),
-                }
-                self.done("DEALLOCATE");
+            Command::Prepare { name, types, query } => {
+                return self.prepare(portal, name, types, query).await;
             }
+            Command::Execute { name, values } => {
+                self.bind_values(portal, &name, values)?;
+                return Box::pin(self.execute(portal, rows_max, announces)).await;
+            }
+            Command::Deallocate(name) => self.deallocate(name.as_deref())?,
             Command::Unlisten => self.done("UNLISTEN"),
             Command::Declare { name, binary, hold, query } => {
                 return self.declare(portal, (name, binary, hold), query).await;
@@ -94,6 +98,14 @@ impl Session {
             let what =
                 "current transaction is aborted, commands ignored until end of transaction block";
             return Err(Report::error("25P02", what).into());
+        }
+        Ok(())
+    }
+
+    fn must_be_in_a_transaction(&self, word: &str) -> Result<(), Failure> {
+        if self.state == State::Idle {
+            let what = format!("{word} can only be used in transaction blocks");
+            return Err(Report::error("25P01", what).into());
         }
         Ok(())
     }

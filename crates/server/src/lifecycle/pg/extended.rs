@@ -1,15 +1,16 @@
 //! The extended protocol: prepared statements, portals, and their limits.
 
 use crate::common::pg_counts::{PgLimit, PgStatement};
-use crate::lifecycle::pg::reports::{Failure, of_syntax};
+use crate::lifecycle::pg::reports::{Failure, of_sql, of_syntax};
 use crate::lifecycle::pg::session::Session;
 use crate::lifecycle::pg::statement_rows::StatementRows;
 use pg_wire::backend::{BOUND, CLOSED, Column, Messages, NO_COLUMNS, PARSED, Report};
 use pg_wire::command::{Command, command};
 use pg_wire::frontend::{Message, PARAMETERS_MAX, Target};
+use pg_wire::insert::{Copy, Direction};
 use pg_wire::parameters;
 use pg_wire::scanner::statements;
-use sql::Parameter;
+use sql::{Parameter, Sql};
 use std::collections::HashMap;
 
 /// Most prepared statements of a session, and the bytes of their texts.
@@ -25,9 +26,9 @@ pub(super) struct Prepared {
     pub(super) text: String,
     pub(super) command: Command,
     /// Types of the parameters that the client gave; 0: unknown.
-    types: Vec<u32>,
+    pub(super) types: Vec<u32>,
     /// Types of all parameters and the message of the columns, once they are known.
-    described: Option<(Vec<u32>, Option<Vec<u8>>)>,
+    pub(super) described: Option<(Vec<u32>, Option<Vec<u8>>)>,
 }
 
 /// A statement with its values.
@@ -63,8 +64,22 @@ impl Prepared {
         Ok(Self { text: text.to_owned(), command, types, described: None })
     }
 
+    /// Parses what the engine will run, without running it.
+    pub(super) fn check(&self, sql: &Sql) -> Result<(), Report> {
+        let checked = |text: &str| sql.check(text).map_err(|error| of_sql(&error, text));
+        match &self.command {
+            Command::Read => checked(&self.text),
+            Command::Declare { query, .. } | Command::Prepare { query, .. } => {
+                let text = self.text.get(*query..).unwrap_or_default();
+                Self::new(text, Vec::new()).and_then(|inner| inner.check(sql))
+            }
+            Command::Copy(Copy { direction: Direction::Out(query), .. }) => checked(query),
+            _ => Ok(()),
+        }
+    }
+
     /// Types that the client gave are reported as it gave them: JDBC rejects another one, as `text` for `varchar`.
-    fn restore_given(&self, described: &mut [u32]) {
+    pub(super) fn restore_given(&self, described: &mut [u32]) {
         for (slot, given) in described.iter_mut().zip(&self.types) {
             if *given != 0 {
                 *slot = *given;
@@ -141,13 +156,25 @@ impl Session {
                 return Err(Report::error("42601", what).into());
             }
         };
+        let trimmed = part.trim_end().trim_end_matches(';');
+        self.keep_statement(name, Prepared::new(trimmed, types)?)?;
+        self.out.empty(PARSED);
+        Ok(())
+    }
+
+    /// Keeps a prepared statement, within the limits of a session.
+    pub(super) fn keep_statement(
+        &mut self,
+        name: String,
+        prepared: Prepared,
+    ) -> Result<(), Failure> {
         if !name.is_empty() && self.extended.statements.contains_key(&name) {
             let what = format!("prepared statement \"{name}\" already exists");
             return Err(Report::error("42P05", what).into());
         }
         let bytes = self.extended.statements.values().map(|one| one.text.len()).sum::<usize>();
         let is_full = self.extended.statements.len() >= STATEMENTS_MAX
-            || bytes.saturating_add(text.len()) > STATEMENT_BYTES_MAX;
+            || bytes.saturating_add(prepared.text.len()) > STATEMENT_BYTES_MAX;
         if !name.is_empty() && is_full {
             self.app.pg.counts.limits.add(PgLimit::Statements, 1);
             let what = format!(
@@ -156,9 +183,7 @@ impl Session {
             );
             return Err(Report::error("54000", what).into());
         }
-        let trimmed = part.trim_end().trim_end_matches(';');
-        self.extended.statements.insert(name, Prepared::new(trimmed, types)?);
-        self.out.empty(PARSED);
+        self.extended.statements.insert(name, prepared);
         Ok(())
     }
 
@@ -236,7 +261,7 @@ impl Session {
     }
 
     /// Types of the parameters, and the message of the columns.
-    async fn described(
+    pub(super) async fn described(
         &self,
         prepared: &Prepared,
         types: Vec<u32>,
@@ -267,6 +292,9 @@ impl Session {
     }
 
     async fn describe(&mut self, portal: &mut Portal) -> Result<(), Failure> {
+        if let Command::Execute { name, values } = portal.command.clone() {
+            self.bind_values(portal, &name, values)?;
+        }
         if matches!(portal.command, Command::Read) {
             self.must_not_have_failed(&portal.command)?;
             let rows = self.open_rows(portal).await?;
@@ -290,6 +318,11 @@ impl Session {
                 let portal = self.extended.portals.get(name).ok_or_else(|| no_portal(name))?;
                 return Ok(portal.rows.as_ref().map(|rows| rows.columns.clone()));
             }
+            Command::Execute { name, .. } => {
+                let prepared = self.extended.statements.get(name);
+                let prepared = prepared.ok_or_else(|| no_statement(name))?;
+                return Ok(prepared.described.as_ref().and_then(|(_, columns)| columns.clone()));
+            }
             _ => return Ok(None),
         };
         let mut messages = Messages::default();
@@ -304,7 +337,7 @@ impl Session {
     }
 }
 
-fn no_statement(name: &str) -> Report {
+pub(super) fn no_statement(name: &str) -> Report {
     Report::error("26000", format!("prepared statement \"{name}\" does not exist"))
 }
 

@@ -30,9 +30,13 @@ impl From<std::io::Error> for Failure {
 
 impl From<HttpError> for Failure {
     fn from(error: HttpError) -> Self {
-        let HttpError { code, message, details, hint, .. } = error;
+        let HttpError { status, code, message, details, hint, .. } = error;
         // PostgREST's codes have no place in this protocol.
-        let code = if code.len() == 5 { code } else { "22023" };
+        let code = match code.len() {
+            5 => code,
+            _ if status == 400 => "22P02",
+            _ => "22023",
+        };
         Report { detail: details, hint, ..Report::error(code, message) }.into()
     }
 }

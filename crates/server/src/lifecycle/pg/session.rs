@@ -41,6 +41,8 @@ pub(super) struct Session {
     pub(super) extended: Extended,
     /// Rows that the transaction inserts when it ends.
     pub(super) pending: PendingRows,
+    /// Whether the running statement ends its message: outside of a transaction block, its rows are stored at once.
+    pub(super) is_last: bool,
     gone: watch::Receiver<bool>,
 }
 
@@ -91,6 +93,7 @@ pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
         settings,
         extended: Extended::default(),
         pending: PendingRows::default(),
+        is_last: false,
         gone,
     };
     session.run().await;
@@ -168,6 +171,8 @@ impl Session {
             }
             Message::Sync => {
                 self.extended.skips = false;
+                let done = self.end_message().await;
+                self.ended(done)?;
                 self.ready();
                 Ok(())
             }
@@ -178,6 +183,7 @@ impl Session {
             }
             _ if self.extended.skips => Ok(()),
             message => {
+                self.is_last = false;
                 let done = self.extended_message(message).await;
                 self.extended.skips = matches!(done, Err(Failure::Report(_)));
                 self.ended(done)
@@ -197,34 +203,51 @@ impl Session {
     fn ended(&mut self, done: Result<(), Failure>) -> Result<(), Failure> {
         let Err(Failure::Report(report)) = done else { return done };
         self.app.pg.counts.statements.add(PgStatement::Failed, 1);
-        if self.state == State::Open {
-            self.state = State::Failed;
-            self.pending.clear();
+        match self.state {
+            // Its rows remain: ROLLBACK TO a savepoint returns to those before it.
+            State::Open | State::Failed => self.state = State::Failed,
+            State::Idle => self.pending.clear(),
         }
         self.out.report(&report);
         Ok(())
     }
 
-    /// Executes the statements of a text, one after another.
+    /// Executes the statements of a text, one after another. All are parsed before the first one runs, and outside of a
+    /// transaction block they are one transaction.
     async fn query(&mut self, text: &str) -> Result<(), Failure> {
         let parts = statements(text).map_err(|error| of_syntax(&error, text))?;
         if parts.is_empty() {
             self.out.empty(EMPTY_QUERY);
         }
-        for (start, part) in parts {
-            let moved = |failure: Failure| match failure {
-                Failure::Report(mut report) => {
-                    let before = characters(text, start);
-                    report.position = report.position.map(|position| position + before);
-                    Failure::Report(report)
-                }
-                other => other,
-            };
-            let prepared = Prepared::new(part, Vec::new()).map_err(Failure::from).map_err(moved)?;
-            let mut portal = Portal::of(&prepared, Vec::new(), Vec::new());
-            self.execute(&mut portal, 0, true).await.map_err(moved)?;
+        let moved = |start: usize, failure: Failure| match failure {
+            Failure::Report(mut report) => {
+                let before = characters(text, start);
+                report.position = report.position.map(|position| position + before);
+                Failure::Report(report)
+            }
+            other => other,
+        };
+        if let [_, _, ..] = &*parts {
+            for (start, part) in &parts {
+                let parsed = Prepared::new(part, Vec::new());
+                let parsed = parsed.and_then(|one| one.check(&self.app.sql));
+                parsed.map_err(|report| moved(*start, report.into()))?;
+            }
         }
-        Ok(())
+        let count = parts.len();
+        for ((start, part), number) in parts.into_iter().zip(1_usize..) {
+            self.is_last = number == count;
+            let prepared = Prepared::new(part, Vec::new());
+            let prepared = prepared.map_err(|report| moved(start, report.into()))?;
+            let mut portal = Portal::of(&prepared, Vec::new(), Vec::new());
+            self.execute(&mut portal, 0, true).await.map_err(|failure| moved(start, failure))?;
+        }
+        self.end_message().await
+    }
+
+    /// Stores the rows of a message that no transaction block holds.
+    async fn end_message(&mut self) -> Result<(), Failure> {
+        if self.state == State::Idle { self.store_pending().await } else { Ok(()) }
     }
 
     /// The interruptions of a statement.

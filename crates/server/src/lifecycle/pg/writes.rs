@@ -13,6 +13,7 @@ use crate::lifecycle::pg::input::Input;
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::{SENT_BYTES, Session};
 use crate::lifecycle::pg::statement_rows::Taken;
+use model::Timestamp;
 use pg_wire::backend::{COPY_DONE, Messages, Report, State};
 use pg_wire::copy::{Format, Options, Row, rows};
 use pg_wire::frontend::{Message, Reader};
@@ -186,9 +187,15 @@ impl Session {
             );
             return Err(Report::error("54000", what).into());
         }
+        let is_waiting = self.state == State::Open || !self.is_last;
+        if is_waiting {
+            // The statement with a wrong row fails, not the end of its transaction.
+            let (app, caller) = (&self.app, &self.caller);
+            read_rows(app, &PushSender::of_program(caller)?, app.now(), rows.clone()).await?;
+        }
         self.pending.rows.extend(rows);
         self.pending.bytes = all;
-        if self.state == State::Open { Ok(()) } else { self.store_pending().await }
+        if is_waiting { Ok(()) } else { self.store_pending().await }
     }
 
     /// Stores the rows of the transaction.
@@ -251,15 +258,25 @@ async fn store_rows(app: &Arc<App>, caller: &Caller, rows: Vec<Row>) -> Result<u
         return Err(stopping());
     }
     let (sender, now) = (PushSender::of_program(caller)?, app.now());
-    let reader = row_reader(app, &sender, (now, false));
+    let batch = Arc::new(read_rows(app, &sender, now, rows).await?);
+    limit(app, &sender, &batch, false)?;
+    store_once(app, &sender, &batch, now).await.map(|()| batch.len())
+}
+
+/// Reads rows, with the checks of `insert_metrics`.
+async fn read_rows(
+    app: &Arc<App>,
+    sender: &PushSender,
+    now: Timestamp,
+    rows: Vec<Row>,
+) -> Result<PushBatch, HttpError> {
+    let reader = row_reader(app, sender, (now, false));
     let keyed = |[at, device, metric, value, labels]: Row| [device, metric, at, value, labels];
     let rows = app.decoding.turn(None, move || reader.texts(rows.into_iter().map(keyed).collect()));
     let rows = rows.await.ok_or_else(|| HttpError::fault(&"reading rows ended early"))??;
-    let (origin, inserter) = (sender.origin.clone(), sender.inserter.clone());
-    let batch = PushBatch::new(origin, rows, &HashMap::new(), inserter);
-    let batch = Arc::new(batch.map_err(|error| push_error(&error))?);
-    limit(app, &sender, &batch, false)?;
-    store_once(app, &sender, &batch, now).await.map(|()| batch.len())
+    let batch =
+        PushBatch::new(sender.origin.clone(), rows, &HashMap::new(), sender.inserter.clone());
+    batch.map_err(|error| push_error(&error))
 }
 
 /// The fields of a row's message.

@@ -1,6 +1,7 @@
 //! Tables of `pg_catalog`.
 
 use crate::common::schema::{Column, Table};
+use crate::functions::pg_catalog::empty_tables::{EMPTY, Spec};
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray, new_null_array,
 };
@@ -17,13 +18,9 @@ const FIRST_TABLE: i64 = 16_384;
 /// Name of the role that owns the tables, and of the database.
 pub(crate) const JOBMETER: &str = "jobmeter";
 
-/// A table with its columns: a letter for the type (`n` number, `t` text, `b` boolean, `f` number with fraction, `l`
-/// list of numbers, `a` list of texts) and the default. Columns without a default are null, as are lists.
-type Spec = (&'static str, &'static str);
-
 const CLASS: Spec = (
     "pg_class",
-    "oid:n relname:t relnamespace:n=2200 reltype:n=0 reloftype:n=0 relowner:n=10 relam:n=2 relfilenode:n=0 \
+    "oid:n tableoid:n relname:t relnamespace:n=2200 reltype:n=0 reloftype:n=0 relowner:n=10 relam:n=2 relfilenode:n=0 \
      reltablespace:n=0 relpages:n=0 reltuples:f=-1 relallvisible:n=0 reltoastrelid:n=0 relhasindex:b=f relisshared:b=f \
      relpersistence:t=p relkind:t=r relnatts:n relchecks:n=0 relhasrules:b=f relhastriggers:b=f relhassubclass:b=f \
      relrowsecurity:b=f relforcerowsecurity:b=f relispopulated:b=t relreplident:t=d relispartition:b=f relrewrite:n=0 \
@@ -38,12 +35,12 @@ const ATTRIBUTE: Spec = (
 );
 const TYPE: Spec = (
     "pg_type",
-    "oid:n typname:t typnamespace:n=11 typowner:n=10 typlen:n typbyval:b=f typtype:t=b typcategory:t \
+    "oid:n tableoid:n typname:t typnamespace:n=11 typowner:n=10 typlen:n typbyval:b=f typtype:t=b typcategory:t \
      typispreferred:b=f typisdefined:b=t typdelim:t=, typrelid:n=0 typsubscript:n=0 typelem:n typarray:n typinput:t \
      typoutput:t typreceive:t typsend:t typalign:t=d typstorage:t=p typnotnull:b=f typbasetype:n=0 typtypmod:n=-1 \
      typndims:n=0 typcollation:n=0 typdefaultbin:t typdefault:t typacl:a",
 );
-const NAMESPACE: Spec = ("pg_namespace", "oid:n nspname:t nspowner:n=10 nspacl:a");
+const NAMESPACE: Spec = ("pg_namespace", "oid:n tableoid:n nspname:t nspowner:n=10 nspacl:a");
 const DATABASES: Spec = (
     "pg_database",
     "oid:n datname:t datdba:n=10 encoding:n=6 datlocprovider:t=c datistemplate:b=f datallowconn:b=t datconnlimit:n=-1 \
@@ -60,99 +57,10 @@ const TABLES: Spec = (
     "pg_tables",
     "schemaname:t tablename:t tableowner:t tablespace:t hasindexes:b=f hasrules:b=f hastriggers:b=f rowsecurity:b=f",
 );
-const SETTINGS: Spec =
-    ("pg_settings", "name:t setting:t unit:t category:t short_desc:t context:t vartype:t source:t");
-
-/// Tables without rows: our tables have no indexes, constraints, defaults, triggers or descriptions.
-const EMPTY: &[Spec] = &[
-    ("pg_attrdef", "oid:n adrelid:n adnum:n adbin:t"),
-    (
-        "pg_index",
-        "indexrelid:n indrelid:n indnatts:n indnkeyatts:n indisunique:b indnullsnotdistinct:b indisprimary:b \
-         indisexclusion:b indimmediate:b indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b \
-         indisreplident:b indkey:l indcollation:l indclass:l indoption:l indexprs:t indpred:t",
-    ),
-    (
-        "pg_constraint",
-        "oid:n conname:t connamespace:n contype:t condeferrable:b condeferred:b convalidated:b conrelid:n contypid:n \
-         conindid:n conparentid:n confrelid:n confupdtype:t confdeltype:t confmatchtype:t conislocal:b coninhcount:n \
-         connoinherit:b conkey:l confkey:l conpfeqop:l conppeqop:l conffeqop:l confdelsetcols:l conexclop:l conbin:t",
-    ),
-    ("pg_description", "objoid:n classoid:n objsubid:n description:t"),
-    ("pg_shdescription", "objoid:n classoid:n description:t"),
-    ("pg_inherits", "inhrelid:n inhparent:n inhseqno:n inhdetachpending:b"),
-    (
-        "pg_trigger",
-        "oid:n tgrelid:n tgparentid:n tgname:t tgfoid:n tgtype:n tgenabled:t tgisinternal:b tgconstrrelid:n \
-         tgconstrindid:n tgconstraint:n tgdeferrable:b tginitdeferred:b tgnargs:n tgattr:l tgargs:t tgqual:t \
-         tgoldtable:t tgnewtable:t",
-    ),
-    (
-        "pg_rewrite",
-        "oid:n rulename:t ev_class:n ev_type:t ev_enabled:t is_instead:b ev_qual:t ev_action:t",
-    ),
-    (
-        "pg_policy",
-        "oid:n polname:t polrelid:n polcmd:t polpermissive:b polroles:l polqual:t polwithcheck:t",
-    ),
-    (
-        "pg_publication",
-        "oid:n pubname:t pubowner:n puballtables:b pubinsert:b pubupdate:b pubdelete:b pubtruncate:b pubviaroot:b",
-    ),
-    ("pg_publication_rel", "oid:n prpubid:n prrelid:n prqual:t prattrs:l"),
-    ("pg_publication_namespace", "oid:n pnpubid:n pnnspid:n"),
-    (
-        "pg_statistic_ext",
-        "oid:n stxrelid:n stxname:t stxnamespace:n stxowner:n stxstattarget:n stxkeys:l stxkind:a stxexprs:t",
-    ),
-    ("pg_enum", "oid:n enumtypid:n enumsortorder:f enumlabel:t"),
-    (
-        "pg_range",
-        "rngtypid:n rngsubtype:n rngmultitypid:n rngcollation:n rngsubopc:n rngcanonical:t rngsubdiff:t",
-    ),
-    (
-        "pg_collation",
-        "oid:n collname:t collnamespace:n collowner:n collprovider:t collisdeterministic:b collencoding:n \
-         collcollate:t collctype:t colliculocale:t collversion:t",
-    ),
-    (
-        "pg_proc",
-        "oid:n proname:t pronamespace:n proowner:n prolang:n prokind:t prosecdef:b proretset:b provolatile:t \
-         pronargs:n prorettype:n proargtypes:l proallargtypes:l proargmodes:a proargnames:a prosrc:t proacl:a",
-    ),
-    (
-        "pg_extension",
-        "oid:n extname:t extowner:n extnamespace:n extrelocatable:b extversion:t extconfig:l extcondition:a",
-    ),
-    ("pg_foreign_table", "ftrelid:n ftserver:n ftoptions:a"),
-    (
-        "pg_foreign_server",
-        "oid:n srvname:t srvowner:n srvfdw:n srvtype:t srvversion:t srvacl:a srvoptions:a",
-    ),
-    (
-        "pg_partitioned_table",
-        "partrelid:n partstrat:t partnatts:n partdefid:n partattrs:l partexprs:t",
-    ),
-    (
-        "pg_sequence",
-        "seqrelid:n seqtypid:n seqstart:n seqincrement:n seqmax:n seqmin:n seqcache:n seqcycle:b",
-    ),
-    ("pg_depend", "classid:n objid:n objsubid:n refclassid:n refobjid:n refobjsubid:n deptype:t"),
-    ("pg_tablespace", "oid:n spcname:t spcowner:n spcacl:a spcoptions:a"),
-    ("pg_views", "schemaname:t viewname:t viewowner:t definition:t"),
-    (
-        "pg_matviews",
-        "schemaname:t matviewname:t matviewowner:t tablespace:t hasindexes:b ispopulated:b definition:t",
-    ),
-    ("pg_indexes", "schemaname:t tablename:t indexname:t tablespace:t indexdef:t"),
-    ("pg_auth_members", "roleid:n member:n grantor:n admin_option:b"),
-    ("pg_opclass", "oid:n opcmethod:n opcname:t opcnamespace:n opcowner:n opcdefault:b"),
-    (
-        "pg_language",
-        "oid:n tableoid:n lanname:t lanowner:n lanispl:b lanpltrusted:b lanplcallfoid:n laninline:n lanvalidator:n \
-         lanacl:a",
-    ),
-];
+const SETTINGS: Spec = (
+    "pg_settings",
+    "name:t setting:t unit:t category:t short_desc:t context:t vartype:t source:t boot_val:t reset_val:t",
+);
 
 /// Values of a row that are no defaults, by name.
 type Row = Vec<(&'static str, String)>;

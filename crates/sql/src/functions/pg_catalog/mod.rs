@@ -6,4 +6,5 @@
 pub(crate) mod catalog_functions;
 pub(crate) mod catalog_tables;
 mod driver_queries;
+mod empty_tables;
 pub(crate) mod rewrite;

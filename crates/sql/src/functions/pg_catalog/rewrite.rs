@@ -187,7 +187,11 @@ fn cast(inner: &mut Expr, data_type: &mut DataType) -> Option<Expr> {
             *data_type = DataType::Integer(None);
             return None;
         }
-        ("name" | "char" | "text" | "regproc" | "regrole" | "bpchar" | "json" | "varchar", _) => {
+        (
+            "name" | "char" | "text" | "regproc" | "regprocedure" | "regrole" | "bpchar" | "json"
+            | "varchar",
+            _,
+        ) => {
             *data_type = DataType::Text;
             return None;
         }

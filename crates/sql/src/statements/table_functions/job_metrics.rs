@@ -6,9 +6,9 @@
 use crate::SqlError;
 use crate::common::schema::Table;
 use crate::functions::guard::Guard;
-use crate::functions::headers;
 use crate::functions::job_requests::JobRequest;
 use crate::functions::string_limits::Texts;
+use crate::functions::{headers, literals};
 use crate::statements::encoding::{Encoding, Form};
 use crate::statements::run::Work;
 use crate::statements::scan_filter::ScanFilter;
@@ -134,6 +134,7 @@ async fn values(
         let failed = |error| work.failed(error);
         let dialect = &state.config_options().sql_parser.dialect;
         let mut statement = state.sql_to_statement(&request.text, dialect).map_err(failed)?;
+        literals::prepare(&mut statement)?;
         headers::distinct(&mut statement);
         let (plan, _) = work.plan(&state, statement, &texts).await?;
         let plan = state.create_physical_plan(&plan).await.map_err(failed)?;

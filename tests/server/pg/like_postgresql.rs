@@ -1,0 +1,262 @@
+//! Statements have the rows, tags and codes that a real PostgreSQL gives.
+
+use crate::common::database::{Database, psql};
+use crate::common::programs::output;
+use crate::server::pg::{PUSHER, PgServer, READER};
+use std::path::Path;
+use std::process::Command;
+
+/// Kwollect's table.
+const TABLE: &str = "CREATE TABLE metrics (timestamp timestamptz DEFAULT now(), device_id text, metric_id text, \
+                     value double precision, labels jsonb)";
+
+/// Whose answer it is.
+enum At<'a> {
+    Server(&'a PgServer, &'a str),
+    PostgreSql(&'a Path),
+}
+
+/// What psql prints for commands: rows and tags, and the codes of errors.
+fn answer(at: &At<'_>, commands: &[&str]) -> (String, Vec<String>) {
+    let mut psql = Command::new("psql");
+    psql.args(["-X", "-A", "-t", "-w", "-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=0"]);
+    match at {
+        At::Server(server, token) => {
+            psql.args(["-h", "127.0.0.1", "-p", &server.port.to_string(), "-d", "x"]);
+            psql.args(["-U", "token"]).env("PGPASSWORD", token);
+        }
+        At::PostgreSql(folder) => {
+            psql.arg("-h").arg(folder).args(["-d", "postgres", "-U", "postgres"]);
+        }
+    }
+    for command in commands {
+        psql.args(["-c", command]);
+    }
+    psql.env("PGOPTIONS", "-c TimeZone=UTC");
+    if let At::Server(..) = at {
+        psql.env_remove("PGOPTIONS").env("PGTZ", "UTC");
+    }
+    let (_, out, errors) = output(psql.env("LC_ALL", "C.UTF-8"));
+    let code = |line: &str| {
+        let (_, rest) = line.split_once("ERROR:  ")?;
+        Some(rest.chars().take(5).collect())
+    };
+    (out, errors.lines().filter_map(code).collect())
+}
+
+struct Both {
+    dir: tempfile::TempDir,
+    server: PgServer,
+    _database: Database,
+}
+
+impl Both {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
+        let folder = dir.path().join("database");
+        std::fs::create_dir(&folder).unwrap();
+        let database = Database::start(&folder);
+        psql(&folder, TABLE).unwrap();
+        let server = PgServer::start(dir.path(), &[]);
+        Self { dir, server, _database: database }
+    }
+
+    /// Fails if the answers to commands differ.
+    fn compare(&self, token: &str, commands: &[&str]) -> (String, Vec<String>) {
+        let ours = answer(&At::Server(&self.server, token), commands);
+        let theirs = answer(&At::PostgreSql(&self.dir.path().join("database")), commands);
+        assert_eq!(ours, theirs, "{commands:?}");
+        ours
+    }
+}
+
+#[test]
+fn values_and_codes_are_those_of_postgresql() {
+    let both = Both::start();
+    for statement in [
+        "SELECT 0.1 + 0.2, 1.50, 3.0 * 2, -1.5, 2.50 - 1, 1.5::numeric(10,2)",
+        "SELECT (interval '1 day 2 hours')::text, interval '1 day' || '', interval '14 months'",
+        "SELECT '2026-01-06 13:35:00.25+00'::timestamptz::text, '2026-01-06 13:35:00'::timestamp::text",
+        "SELECT ARRAY[1,2]::text, ARRAY['a','b c'], '{\"a b\",c,NULL,\"\"}'::text[], '{1,2}'::int[]",
+        "SELECT NULL::float8 / 0, chr(65)",
+        "SELECT x / y FROM (VALUES (1.0::float8, 0.0::float8), (1, 2)) t(x, y) WHERE y <> 0 AND x / y > 0",
+        "SELECT CASE WHEN y <> 0 THEN x / y END FROM (VALUES (1.0::float8, 0.0::float8), (1, 2)) t(x, y)",
+        "SELECT 1/0",
+        "SELECT 1.0/0",
+        "SELECT 1::float8/0",
+        "SELECT 1%0",
+        "SELECT 'x'::int",
+        "SELECT 'x'::float8",
+        "SELECT 'x'::numeric",
+        "SELECT 'x'::bool",
+        "SELECT 'x'::timestamptz",
+        "SELECT 'x'::date",
+        "SELECT 'x'::interval",
+        "SELECT chr(0)",
+        "SELECT 'a' || chr(0)",
+        "SELECT chr(-1)",
+        "SELECT chr(1114112)",
+        "SELECT '{1,2'::int[]",
+        "SELECT '{a}'::int[]",
+        "SELECT '{\"a'::text[]",
+        "SELECT 99999999999::int",
+        "SELECT sqrt(-1)",
+        "SELECT power(0,-1)",
+        "SELECT '{\"a\":'::jsonb",
+        "SELECT decode('zz','hex')",
+        "SELECT make_date(2026,13,1)",
+        "SELECT date_trunc('nix', now())",
+        "SELECT 'a' ~ '('",
+        "SELECT 1 LIMIT -1",
+        "SELECT nosuch(1)",
+        "SELECT nosuch",
+        "SELECT * FROM nosuch",
+        "SAVEPOINT a",
+        "ROLLBACK TO a",
+        "RELEASE a",
+        "EXECUTE nosuch",
+        "DEALLOCATE nosuch",
+    ] {
+        both.compare(READER, &[statement]);
+    }
+    // PostgreSQL reads bytes here, and the server reports that it has none.
+    assert_eq!(both.server.error(Some(READER), "SELECT '\\x'::bytea"), "0A000");
+    // In a transaction that only reads, PostgreSQL gives these codes.
+    let read_only = "SET default_transaction_read_only = on";
+    for write in [
+        "WITH x AS (DELETE FROM metrics RETURNING *) SELECT * FROM x",
+        "WITH x AS (SELECT 1) DELETE FROM metrics",
+        "DELETE FROM metrics",
+        "SELECT 1 AS a INTO x",
+        "SELECT value FROM metrics FOR UPDATE",
+    ] {
+        let (out, codes) = both.compare(READER, &[read_only, write]);
+        assert_eq!((&*out, &*codes), ("SET\n", &["25006".to_owned()][..]), "{write}");
+    }
+}
+
+#[test]
+fn a_message_of_several_statements_is_one_transaction() {
+    let both = Both::start();
+    let insert = |value: &str| {
+        format!("INSERT INTO metrics(device_id, metric_id, value) VALUES ('d', 'm', {value})")
+    };
+    for message in [
+        format!("{}; SELEC 1", insert("1")),
+        format!("{}; SELECT 'x", insert("1")),
+        format!("{}; SELECT 1 +", insert("1")),
+        format!("{}; {}", insert("1"), insert("'much'")),
+        format!("{}; COPY (SELEC) TO STDOUT", insert("1")),
+        format!("{}; DECLARE c CURSOR WITH HOLD FOR SELEC", insert("1")),
+        format!("BEGIN; {}; ROLLBACK", insert("1")),
+        format!("{}; ROLLBACK", insert("1")),
+    ] {
+        both.compare(PUSHER, &[&message]);
+    }
+    let stored = |want: &str| {
+        let rows = "SELECT value FROM metrics ORDER BY 1";
+        assert_eq!(both.compare(READER, &[rows]).0.replace('\n', " ").trim(), want);
+    };
+    stored("");
+    both.compare(PUSHER, &[&format!("{}; {}", insert("2"), insert("3"))]);
+    both.compare(
+        PUSHER,
+        &[&format!("{}; BEGIN; {}; COMMIT; {}", insert("4"), insert("5"), insert("6"))],
+    );
+    stored("2 3 4 5 6");
+}
+
+#[test]
+fn a_wrong_row_fails_at_its_statement_and_a_savepoint_saves_the_others() {
+    let both = Both::start();
+    let insert = |value: &str| {
+        format!(
+            "INSERT INTO metrics(device_id, metric_id, value, labels) VALUES ('d', 'm', {value})"
+        )
+    };
+    let (good, bad) = (insert("1, NULL"), insert("'much', NULL"));
+    let (json, second, third) = (insert("1, '{'"), insert("2, '{}'"), insert("3, '{}'"));
+    let (_, codes) = both.compare(
+        PUSHER,
+        &[
+            "BEGIN",
+            &good,
+            "SAVEPOINT a",
+            &bad,
+            &second,
+            "ROLLBACK TO a",
+            &second,
+            "SAVEPOINT b",
+            &json,
+            "ROLLBACK TO SAVEPOINT b",
+            "RELEASE a",
+            &third,
+            "COMMIT",
+        ],
+    );
+    assert_eq!(codes, ["22P02", "25P02", "22P02"]);
+    both.compare(PUSHER, &["BEGIN", &good, &bad, "COMMIT"]);
+    both.compare(PUSHER, &["BEGIN", &good, "ROLLBACK"]);
+    let rows = "SELECT value FROM metrics ORDER BY 1";
+    assert_eq!(both.compare(READER, &[rows]).0, "1\n2\n3\n");
+}
+
+#[test]
+fn statements_are_prepared_and_executed_by_name() {
+    let both = Both::start();
+    let (_, codes) = both.compare(
+        READER,
+        &[
+            "PREPARE p (int) AS SELECT $1 + 1 AS sum",
+            "EXECUTE p(41)",
+            "EXECUTE p(1, 2)",
+            "EXECUTE p",
+            "PREPARE p AS SELECT 1",
+            "PREPARE q AS SELECT nosuch FROM metrics",
+            "PREPARE q AS SELEC",
+            "EXECUTE q",
+            "PREPARE t (text, double precision, text[]) AS SELECT $1 || 'x', $2 * 2, $3",
+            "EXECUTE t('it''s', 1.5, '{a,b}'); EXECUTE t(NULL, -1, NULL)",
+            "DEALLOCATE p",
+            "EXECUTE p(1)",
+            "DEALLOCATE PREPARE t",
+            "DEALLOCATE ALL",
+        ],
+    );
+    assert_eq!(codes, ["42601", "42601", "42P05", "42703", "42601", "26000", "26000"]);
+    let insert = "PREPARE i (text, double precision) AS \
+                  INSERT INTO metrics(device_id, metric_id, value) VALUES ($1, 'm', $2)";
+    both.compare(
+        PUSHER,
+        &[insert, "EXECUTE i('d', 1.5)", "EXECUTE i('e', 2)", "EXECUTE i('f', 'much')"],
+    );
+    assert_eq!(
+        both.compare(READER, &["SELECT device_id, value FROM metrics ORDER BY 1"]).0,
+        "d|1.5\ne|2\n"
+    );
+}
+
+#[test]
+fn copies_of_the_table_are_copied_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| {
+        let dir = dir.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        PgServer::start(&dir, &[])
+    });
+    let rows = "INSERT INTO metrics(device_id, metric_id, value, labels) VALUES ('d', 'm', 1.5, '{\"a\": \"b;\\\\ c\"}'), \
+                ('e', 'm', NULL, NULL), ('f', 'm', 'NaN', '{}')";
+    assert_eq!(first.rows(Some(PUSHER), rows), "INSERT 0 3");
+    for (options, name) in [("", "text"), ("with csv header", "csv"), ("with binary", "binary")] {
+        let file = dir.path().join(name);
+        let copy =
+            |direction: &str| format!("\\copy metrics {direction} '{}' {options}", file.display());
+        assert_eq!(first.rows(Some(READER), &copy("to")), "COPY 3");
+        assert_eq!(second.rows(Some(PUSHER), &copy("from")), "COPY 3", "{name}");
+        // Like PostgreSQL, the server stores a row each time that a client copies it.
+        let all = "SELECT DISTINCT timestamp, device_id, metric_id, value, labels FROM metrics ORDER BY 2";
+        assert_eq!(second.rows(Some(READER), all), first.rows(Some(READER), all), "{name}");
+    }
+}
