@@ -14,7 +14,7 @@ import psycopg2
 
 HYPERTABLE = sys.argv[1] != "plain"
 # Binaries of other versions than Debian's have no library of Python.
-PYTHON = "JOBMETER_POSTGRESQL" not in os.environ
+PYTHON = "POSTGRESQL_PROGRAMS" not in os.environ
 STUBS = """
 CREATE SCHEMA IF NOT EXISTS _timescaledb_internal;
 GRANT ALL ON SCHEMA _timescaledb_internal TO PUBLIC;
