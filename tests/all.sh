@@ -130,7 +130,7 @@ python() {
         "${install[@]}" --no-deps "$alone" &&
         cp tests/requirements.txt "$stamp"
 }
-# Installs the packages of npm below target/. They are types and a compiler; nothing of them runs at installation.
+# Installs the packages of npm below target/: types, a compiler, PostgreSQL. Nothing of them runs at installation.
 node_packages() {
     local from=tests/server/pg/npm to=target/npm
     cmp -s "$from/package-lock.json" "$to/installed" && { echo "every package is there"; return; }
@@ -160,6 +160,30 @@ crates() { python3 -B tests/common/programs.py run "$programs" "$unstable" --exc
 whole() { JOBMETER_AGENT_PROGRAM=$agent python3 -B tests/common/programs.py run "$programs" "$unstable" --only whole "$@"; }
 # Real schedulers, and a hundred jobs at a load of 6, keep both processors busy. So these tests run one after
 # the other.
+# The store, both stores beside each other and the commands of the database on the oldest and the newest PostgreSQL, at once. Each is
+# copied to where the user postgres can read it.
+versions() {
+    local folder version pids=() status=0
+    folder=$(mktemp -d) && chmod 755 "$folder"
+    for version in 13 17; do
+        cp -r "target/npm/node_modules/postgresql-$version" "$folder/$version" &&
+            (cd "$folder/$version" && node scripts/hydrate-symlinks.js && chmod -R a+rX .) || return 1
+        on_version "$version" "$folder/$version/native/bin" >"$folder/log$version" 2>&1 &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+    cat "$folder"/log*
+    echo "not run there, as these binaries have no plpython3: the answers of Kwollect's own functions; pg_dump of version 17"
+    rm -rf "$folder"
+    return $status
+}
+on_version() {
+    echo "== PostgreSQL $1"
+    export POSTGRESQL_PROGRAMS=$2 JOBMETER_AGENT_PROGRAM=$agent
+    python3 -B tests/common/programs.py run "$programs" "$unstable" --only postgres &&
+        python3 -B tests/common/programs.py run "$programs" "$unstable" --only "query tests/both_stores.rs" &&
+        python3 -B tests/common/programs.py run "$programs" "$unstable" --only whole database::
+}
 schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }
 page() { one_page || { one_page && echo "page: one of its checks" >>"$unstable"; }; }
 one_page() { node --test ui/ && node tests/browser/page.mjs; }
@@ -183,6 +207,7 @@ else
     beside lints rustdoc doctests
     part crates crates
     part whole whole --skip oar:: --skip slurm:: --skip truth_table::
+    part versions versions
     part schedulers schedulers
     part page page
     beside_end lints rustdoc doctests

@@ -14,10 +14,11 @@ fi
 exec sh -c "$SCRIPT"
 "#;
 
-/// Runs a server until its standard input ends. It ends as in a crash.
+/// Runs a server until its standard input ends. It ends as in a crash. `POSTGRESQL_PROGRAMS` names the folder of another version's
+/// programs.
 const SCRIPT: &str = r#"
 set -eu
-bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+bin=${POSTGRESQL_PROGRAMS:-$(ls -d /usr/lib/postgresql/*/bin | tail -1)}
 [ -d "$DIR/data" ] || "$bin/initdb" -N -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
 "$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= $OPTIONS >>"$DIR/log" 2>&1 &
 server=$!

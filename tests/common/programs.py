@@ -1,7 +1,7 @@
 """Builds and runs the test programs of cargo packages.
 
 usage: programs.py build LIST CARGO_ARGUMENT...
-       programs.py run LIST UNSTABLE (--only | --except) PACKAGE [ARGUMENT_OF_THE_TESTS...]
+       programs.py run LIST UNSTABLE (--only | --except) PACKAGE|"PACKAGE FILE" [ARGUMENT_OF_THE_TESTS...]
 
 `build` compiles the tests of `cargo test CARGO_ARGUMENT...` and writes the programs to the file LIST. `run` starts
 them one after the other, without cargo, so that another cargo command can hold the build folder meanwhile.
@@ -28,7 +28,7 @@ def main():
         return build(listed, rest)
     unstable, choice, package, *arguments = rest
     with open(listed) as file:
-        programs = [p for p in json.load(file) if (p["package"] == package) == (choice == "--only")]
+        programs = [p for p in json.load(file) if (package in (p["package"], p["name"])) == (choice == "--only")]
     failed, crashed = [], []
     for program in programs:
         ended, names = run(program, arguments)

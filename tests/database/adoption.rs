@@ -1,11 +1,10 @@
 //! A database that Kwollect's setup program made is adopted, answers as before, and is given back.
 
-use crate::common::database::{Database, query};
+use crate::common::database::query;
 use crate::common::programs::{Running, Server, get, output, program, until};
+use crate::database::site::Site;
 use crate::repository::layers::repository;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,12 +23,22 @@ INSERT INTO metrics SELECT t0, 'odd', 'metric ' || i, v, l FROM times, (VALUES (
 INSERT INTO metrics SELECT t0, 'it''s "odd" \ ü', 'x', 1, '{}' FROM times;
 "#;
 
-/// The site's own integration of a scheduler.
+/// The site's own integration of a scheduler, options and comments.
 const JOBS: &str = "CREATE TABLE site_jobs (job_id int, start_time timestamptz, stop_time timestamptz, node text);
 INSERT INTO site_jobs SELECT 7, t0 + interval '100 s', t0 + interval '400 s', n FROM times, unnest(ARRAY['node-1', 'node-2']) AS n;
 INSERT INTO site_jobs SELECT 8, t0 + interval '600 s', NULL, 'node-3' FROM times;
 CREATE OR REPLACE VIEW nodetime_by_job AS SELECT * FROM site_jobs;
-GRANT SELECT ON site_jobs TO kwuser_ro;";
+GRANT SELECT ON site_jobs TO kwuser_ro;
+ALTER VIEW metrics_by_device SET (security_barrier = true);
+ALTER VIEW metrics_by_job SET (security_barrier = true);
+COMMENT ON VIEW metrics_by_job IS 'of the ''site';
+COMMENT ON COLUMN metrics_by_job.value IS 'a column';
+COMMENT ON VIEW metrics_by_device IS 'of the site';
+DO $$ DECLARE one regprocedure; BEGIN
+    FOR one IN SELECT oid FROM pg_proc WHERE pronamespace = 'api'::regnamespace AND prokind = 'f' LOOP
+        EXECUTE format('COMMENT ON FUNCTION %s IS %L', one, 'of the site');
+    END LOOP;
+END $$;";
 
 /// Calls whose answers are the same with Kwollect's functions and with ours.
 const CALLS: [&str; 19] = [
@@ -56,21 +65,26 @@ const CALLS: [&str; 19] = [
 /// The columns of Kwollect alone: ours has more.
 const BY_JOB: [&str; 2] = ["metrics_by_job", "metrics_by_job_summary"];
 
-struct Site {
-    _dir: tempfile::TempDir,
-    folder: PathBuf,
-    _database: Database,
-}
+/// The schema by the catalogue, where `pg_dump` is older than the server.
+const SCHEMA: &str = "SELECT format('%s %s %s %s %s %s', c.oid::regclass, relkind, relowner::regrole, relacl, reloptions,
+        CASE WHEN relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) WHEN relkind IN ('i', 'I') THEN pg_get_indexdef(c.oid) END)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE nspname !~ '^pg_|^information_schema'
+    UNION ALL SELECT format('%s.%s %s %s %s %s', attrelid::regclass, attname, format_type(atttypid, atttypmod), attnotnull, attacl,
+        (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = attrelid AND adnum = attnum))
+    FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid JOIN pg_namespace AS n ON n.oid = relnamespace
+    WHERE nspname !~ '^pg_|^information_schema' AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT format('%s %s %s', pg_get_functiondef(p.oid), proowner::regrole, proacl)
+    FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace WHERE nspname !~ '^pg_|^information_schema' AND prokind IN ('f', 'p')
+    UNION ALL SELECT format('%s %s %s', nspname, nspowner::regrole, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema'
+    UNION ALL SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid <> 0
+    UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT format('%s %s', pg_describe_object(classoid, objoid, objsubid), description) FROM pg_description WHERE objoid >= 16384
+    ORDER BY 1";
 
 impl Site {
     /// A database as Kwollect's setup makes it, with rows.
-    fn new(shape: &str, more: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
-        let folder = dir.path().join("database");
-        std::fs::create_dir(&folder).unwrap();
-        let database = Database::start(&folder);
-        let site = Self { _dir: dir, folder, _database: database };
+    fn of_kwollect(shape: &str, more: &str) -> Self {
+        let site = Self::new();
         let mut setup = Command::new(repository().join("target/python/bin/python"));
         setup.arg(repository().join("tests/database/kwollect_setup.py")).arg(shape);
         setup.args(["--kwollect_password", "secret", "--db_host"]).arg(&site.folder);
@@ -84,18 +98,9 @@ impl Site {
         site
     }
 
-    fn sql(&self, statements: &str) -> String {
-        query(&self.folder, "kwdb", "kwuser", statements).unwrap()
-    }
-
-    fn db(&self, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(program("jobmeter"));
-        output(command.arg("db").args(arguments).arg("--db_host").arg(&self.folder))
-    }
-
-    /// The command as the owner's role.
-    fn db_as_owner(&self, arguments: &[&str]) -> (i32, String, String) {
-        self.db(&[arguments, &["--db_admin", "kwuser"]].concat())
+    /// Whether Kwollect's own functions can be called. Binaries of other versions have no plpython3.
+    fn has_python(&self) -> bool {
+        self.sql("SELECT count(*) FROM pg_language WHERE lanname = 'plpython3u'") == "1"
     }
 
     /// The schema, as `pg_dump` writes it.
@@ -103,6 +108,9 @@ impl Site {
         let mut command = Command::new("pg_dump");
         let (code, out, errors) =
             output(command.arg("-h").arg(&self.folder).args(["-U", "postgres", "-s", database]));
+        if errors.contains("server version mismatch") {
+            return self.as_superuser(database, SCHEMA);
+        }
         assert_eq!(code, 0, "{errors}");
         // A word of chance, against a dump's own meta-commands.
         out.lines().filter(|line| !line.contains("restrict ")).collect::<Vec<_>>().join("\n")
@@ -110,7 +118,8 @@ impl Site {
 
     /// The answers to all calls, as text.
     fn answers(&self) -> Vec<String> {
-        let calls = CALLS.iter().map(|call| {
+        let has_python = self.has_python();
+        let calls = CALLS.iter().filter(|call| has_python || !call.contains("api.")).map(|call| {
             let mut text = (*call).to_owned();
             for seconds in [0, 10, 60, 100, 300, 600, 1200] {
                 let at = format!("t0 + interval '{seconds} s'");
@@ -163,31 +172,18 @@ fn the_printed_script_does_the_same(site: &Site, before: &str) {
     assert_eq!((code, errors.as_str()), (0, ""));
     assert_eq!(site.dump("kwdb"), before, "it changed nothing");
     let (_, within) = script.split_once("-- in the database kwdb\n").unwrap();
-    let file = site.folder.join("script.sql");
-    std::fs::write(&file, within).unwrap();
-    let mut psql = Command::new("psql");
-    psql.arg("-h").arg(&site.folder).args([
-        "-U",
-        "postgres",
-        "-d",
-        "copy",
-        "-v",
-        "ON_ERROR_STOP=1",
-        "-qf",
-    ]);
-    let (code, _, errors) = output(psql.arg(&file));
-    assert_eq!(code, 0, "{errors}");
+    site.execute("copy", within);
 }
 
 fn adopts(shape: &str, jobs: &str) {
-    let site = Site::new(shape, jobs);
+    let site = Site::of_kwollect(shape, jobs);
     let (before, answers) = (site.dump("kwdb"), site.answers());
-    assert!(answers[0].len() > 1000 && answers[5].len() > 1000, "the calls have rows");
+    assert!(answers[0].len() > 1000 && answers.len() > 3, "the calls have rows");
     the_printed_script_does_the_same(&site, &before);
     let (code, out, errors) = site.db(&["setup", "--kwollect_password", "secret"]);
     assert_eq!((code, errors.as_str()), (0, ""), "{out}");
     assert!(out.contains("of Kwollect is adopted"), "{out}");
-    assert!(out.contains("plpython3u is trusted"), "{out}");
+    assert_eq!(out.contains("plpython3u is trusted"), site.has_python(), "{out}");
     assert_eq!(site.dump("kwdb"), site.dump("copy"));
     same(&site.answers(), &answers);
     let rows = site.sql("SELECT count(*) FROM metrics");
@@ -204,6 +200,8 @@ fn adopts(shape: &str, jobs: &str) {
     let (code, out, errors) = site.db_as_owner(&["release"]);
     assert_eq!((code, errors.as_str()), (0, ""), "{out}");
     assert_eq!(site.dump("kwdb"), before);
+    assert!(out.contains("\n  ALTER DATABASE kwdb RESET statement_timeout;\n"), "{out}");
+    assert!(out.ends_with("\n  DROP ROLE kwuser_ro;\n  DROP ROLE kwuser;\n"), "{out}");
     same(&site.answers(), &answers);
     let added = |text: &str| text.trim().parse::<u64>().unwrap() + 2;
     assert_eq!(site.sql("SELECT count(*) FROM metrics").trim(), added(&rows).to_string());
@@ -243,7 +241,7 @@ fn a_plain_table_is_adopted_in_place_and_given_back() {
 
 #[test]
 fn what_is_in_the_way_is_named_and_left() {
-    let site = Site::new("plain", "");
+    let site = Site::of_kwollect("plain", "");
     let refused = |statements: &str, undo: &str, words: &str| {
         site.sql(statements);
         let before = site.dump("kwdb");
@@ -313,7 +311,7 @@ fn what_is_in_the_way_is_named_and_left() {
 
 #[test]
 fn a_lock_of_another_session_is_awaited_without_a_line_behind_it() {
-    let site = Site::new("plain", "");
+    let site = Site::of_kwollect("plain", "");
     let mut holder = Command::new("psql");
     holder.arg("-h").arg(&site.folder).args(["-U", "kwuser", "-d", "kwdb", "-c"]);
     let mut holder = holder
@@ -359,7 +357,7 @@ fn kwollector(site: &Site) -> (Running, Running) {
 
 #[test]
 fn a_server_and_kwollector_fill_one_database_and_both_interfaces_show_the_same() {
-    let site = Site::new("hypertable", "");
+    let site = Site::of_kwollect("hypertable", "");
     let (code, out, errors) = site.db(&["setup"]);
     assert_eq!((code, errors.as_str()), (0, ""), "{out}");
     let parameters = format!("host={} user=kwuser dbname=kwdb", site.folder.display());
@@ -411,6 +409,9 @@ fn a_server_and_kwollector_fill_one_database_and_both_interfaces_show_the_same()
     until("the end of the server's session", limit, || {
         (site.db_as_owner(&["release"]).0 == 0).then_some(())
     });
+    if !site.has_python() {
+        return;
+    }
     let count = "SELECT count(*) > 5 FROM api.get_metrics(nodes => 'kw-1', start_time => '2020-01-01', end_time => 'now')";
     assert_eq!(query(&site.folder, "kwdb", "kwuser_ro", count).unwrap().trim(), "t");
 }

@@ -1,10 +1,8 @@
 //! A new database: what each role sees, and what the functions answer.
 
-use crate::common::database::{Database, query};
-use crate::common::programs::{output, program};
+use crate::database::site::Site;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// Samples of a node and of two jobs on it, a counter that restarts, and their records as a server writes them.
 const ROWS: &str = r#"
@@ -19,49 +17,15 @@ INSERT INTO jobmeter.allocations VALUES ('oar', 7, 'n1', to_timestamp(1767700050
     ('oar', 8, 'n1', to_timestamp(1767700050), NULL), ('slurm', 9, 'n1', to_timestamp(1767700000), NULL), ('oar', 9, 'n1', to_timestamp(1767700000), NULL);
 "#;
 
-struct Site {
-    _dir: tempfile::TempDir,
-    folder: PathBuf,
-    _database: Database,
-}
-
 impl Site {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
-        let folder = dir.path().join("database");
-        std::fs::create_dir(&folder).unwrap();
-        let database = Database::start(&folder);
-        Self { _dir: dir, folder, _database: database }
-    }
-
-    fn db(&self, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(program("jobmeter"));
-        output(command.arg("db").args(arguments).arg("--db_host").arg(&self.folder))
-    }
-
     /// Sets it up; the first time as a superuser, then as the owner.
     fn set_up(&self, arguments: &[&str]) -> String {
-        let exists = query(
-            &self.folder,
-            "postgres",
-            "postgres",
-            "SELECT count(*) FROM pg_database WHERE datname = 'kwdb'",
-        )
-        .unwrap();
-        let role = if exists.trim() == "0" { "postgres" } else { "kwuser" };
+        let exists = "SELECT count(*) FROM pg_database WHERE datname = 'kwdb'";
+        let is_first = self.as_superuser("postgres", exists) == "0";
+        let role = if is_first { "postgres" } else { "kwuser" };
         let (code, out, errors) = self.db(&[&["setup", "--db_admin", role], arguments].concat());
         assert_eq!((code, errors.as_str()), (0, ""), "{out}");
         out
-    }
-
-    /// One value of a statement as the reading role.
-    fn read(&self, statement: &str) -> Result<String, String> {
-        query(&self.folder, "kwdb", "kwuser_ro", statement).map(|text| text.trim().to_owned())
-    }
-
-    fn sql(&self, statements: &str) -> String {
-        query(&self.folder, "kwdb", "kwuser", statements).unwrap().trim().to_owned()
     }
 }
 

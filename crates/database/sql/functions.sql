@@ -60,7 +60,7 @@ BEGIN
         text := jobmeter.rates_of(text);
     END IF;
     RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, since, until, names, job_id, is_rate,
-        jobmeter.micros(since), jobmeter.micros(until);
+        jobmeter.micros(since), jobmeter.micros(until), summary;
 END $$;
 
 CREATE FUNCTION api.available_metrics(at timestamptz DEFAULT now(), params jsonb DEFAULT '{}')

@@ -66,13 +66,14 @@ RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
         ELSE (value - value_before) / extract(epoch FROM at - at_before)::double precision
     END $$;
 
--- A statement whose values are rates. It gets the statement of the values; $2 is the first bound, $6 is true if gauges change, too.
+-- A statement whose values are rates. It gets the statement of the values; $2 is the first bound, $6 is true if gauges change, too, and $9 if
+-- the values are those of windows. A window's time is its start, so the start of a counter within a window says nothing of its value.
 CREATE OR REPLACE FUNCTION jobmeter.rates_of(statement text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT 'WITH found AS (' || statement || '), kinds AS (
         SELECT found.*, s.start, coalesce(counters.is_counter, right(found.metric_id, 6) = ''_total'') AS is_counter
         FROM found LEFT JOIN jobmeter.counters ON name = found.metric_id
             LEFT JOIN jobmeter.counter_starts AS s ON s.device_id = found.device_id AND s.metric_id = found.metric_id
-                AND s.labels = found.labels AND timestamp >= s.since AND timestamp < s.until)
+                AND s.labels = found.labels AND timestamp >= s.since AND timestamp < s.until AND NOT $9)
     SELECT timestamp, device_id, metric_id, CASE WHEN is_counter OR $6 THEN jobmeter.rate_of(is_counter, $2, timestamp, value, start,
         lag(timestamp) OVER w, lag(value) OVER w, lag(start) OVER w) ELSE value END, labels
     FROM kinds WINDOW w AS (PARTITION BY metric_id, device_id, labels ORDER BY timestamp)' $$;

@@ -7,9 +7,8 @@ CREATE TABLE metrics (
     metric_id text NOT NULL,
     value double precision DEFAULT 'NaN',
     labels jsonb DEFAULT '{}'
-) PARTITION BY RANGE (timestamp);
+){partitions};
 CREATE INDEX metrics_device_idx ON metrics (device_id, timestamp DESC);
 CREATE INDEX metrics_timestamp_idx ON metrics (timestamp DESC);
 CREATE INDEX metrics_alias_idx ON metrics ((labels->>'_device_alias'), timestamp DESC)
     WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
-CREATE TABLE jobmeter.metrics_default PARTITION OF metrics DEFAULT;

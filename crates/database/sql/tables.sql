@@ -1,5 +1,5 @@
--- All of the store except `metrics`, in the schema jobmeter. Tables of samples have partitions by time. The default partition has
--- samples of other times until maintenance moves them into one of their own.
+-- All of the store except `metrics`, in the schema jobmeter. Tables of samples and rollups have partitions by time. The default partition
+-- has samples of other times until maintenance moves them into one of their own, and old rollups.
 
 CREATE SCHEMA IF NOT EXISTS jobmeter;
 CREATE TABLE IF NOT EXISTS jobmeter.job_metrics (
@@ -15,11 +15,6 @@ CREATE INDEX IF NOT EXISTS job_metrics_device_idx ON jobmeter.job_metrics (devic
 CREATE INDEX IF NOT EXISTS job_metrics_alias_idx ON jobmeter.job_metrics ((labels->>'_device_alias'), timestamp DESC)
     WHERE labels ? '_device_alias' AND length(labels->>'_device_alias') <= 253;
 CREATE INDEX IF NOT EXISTS job_metrics_job_idx ON jobmeter.job_metrics (job_id, timestamp DESC);
-DO $$ BEGIN
-    IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = 'jobmeter.job_metrics'::regclass AND partdefid = 0) THEN
-        CREATE TABLE jobmeter.job_metrics_default PARTITION OF jobmeter.job_metrics DEFAULT;
-    END IF;
-END $$;
 CREATE TABLE IF NOT EXISTS jobmeter.series (
     id bigint PRIMARY KEY,
     device_id text NOT NULL,
@@ -104,7 +99,14 @@ CREATE TABLE IF NOT EXISTS jobmeter.rollups (
     resets bigint NOT NULL,
     before_resets double precision NOT NULL,
     PRIMARY KEY (window_us, series_id, at_us)
-);
+) PARTITION BY RANGE (window_us, at_us);
+DO $$ DECLARE name text; BEGIN
+    FOREACH name IN ARRAY ARRAY['job_metrics', 'rollups'] LOOP
+        IF EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = to_regclass('jobmeter.' || name) AND partdefid = 0) THEN
+            EXECUTE format('CREATE TABLE jobmeter.%I PARTITION OF jobmeter.%I DEFAULT', name || '_default', name);
+        END IF;
+    END LOOP;
+END $$;
 CREATE TABLE IF NOT EXISTS jobmeter.state (
     is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
     settled_us bigint,

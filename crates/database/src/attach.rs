@@ -2,6 +2,7 @@
 
 use crate::error::SetupError;
 use crate::found::Found;
+use crate::objects::DEFAULT_PARTITION;
 use crate::run::Step;
 use crate::sql::{literal, name};
 use tokio_postgres::Client;
@@ -78,9 +79,7 @@ pub(crate) async fn attach(
     }
     last.push(format!("ALTER TABLE public.metrics ATTACH PARTITION public.{BEFORE} FOR VALUES FROM (MINVALUE) TO ({bound})"));
     last.push(format!("ALTER TABLE public.{BEFORE} DROP CONSTRAINT {BOUND}"));
-    last.push(
-        "CREATE TABLE jobmeter.metrics_default PARTITION OF public.metrics DEFAULT".to_owned(),
-    );
+    last.push(DEFAULT_PARTITION.to_owned());
     Ok((first, last))
 }
 

@@ -1,19 +1,11 @@
 //! What a database has.
 
 use crate::error::SetupError;
+use crate::run::Step;
+use crate::shape::Shape;
+use crate::timescaledb::TimescaleDb;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Client;
-
-/// How `metrics` is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// One table.
-    Plain,
-    /// Partitions by time.
-    Partitioned,
-    /// A hypertable of TimescaleDB.
-    Hypertable,
-}
 
 /// A table or view of the schema public.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +49,10 @@ pub struct Found {
     pub version: Option<i32>,
     /// How `metrics` is stored, if it exists.
     pub shape: Option<Shape>,
+    /// That, or what the server offers, if a new database can use it.
+    pub(crate) timescale: Option<TimescaleDb>,
+    /// Whether chunks of the hypertable are compressed.
+    pub(crate) is_compressed: bool,
     /// Whether plpython3u is trusted: its functions then run any program of the database server's user.
     pub trusts_plpython: bool,
     pub(crate) owner: String,
@@ -79,8 +75,6 @@ pub struct Found {
 
 const BASICS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
     (SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'), \
-    EXISTS (SELECT FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner \
-        WHERE c.oid = to_regclass('timescaledb_information.hypertables') AND r.rolsuper), \
     EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('jobmeter.setup') AND relkind = 'r'), \
     to_regclass('jobmeter.state') IS NOT NULL, \
     coalesce((SELECT lanpltrusted FROM pg_language WHERE lanname = 'plpython3u'), false), to_regnamespace('api') IS NOT NULL, \
@@ -89,8 +83,11 @@ const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
     ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
     ARRAY(SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a \
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
-    CASE WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %I.%I AS %s ALTER VIEW %1$I.%2$I OWNER TO %4$I;', \
-        n.nspname, c.relname, pg_get_viewdef(c.oid), pg_get_userbyid(c.relowner)) ELSE '' END, \
+    CASE WHEN c.relkind = 'v' THEN format('CREATE OR REPLACE VIEW %I.%I%s AS %s ALTER VIEW %1$I.%2$I OWNER TO %5$I;', n.nspname, c.relname, \
+        ' WITH (' || array_to_string(c.reloptions, ', ') || ')', pg_get_viewdef(c.oid), pg_get_userbyid(c.relowner)) \
+        || coalesce((SELECT string_agg(format(' COMMENT ON %s IS %L;', CASE objsubid WHEN 0 THEN format('VIEW %I.%I', n.nspname, c.relname) \
+            ELSE format('COLUMN %I.%I.%I', n.nspname, c.relname, (SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum = objsubid)) \
+            END, description), '') FROM pg_description WHERE classoid = 'pg_class'::regclass AND objoid = c.oid), '') ELSE '' END, \
     coalesce((SELECT string_agg(format('GRANT %s ON %I.%I TO %s;', privilege_type, n.nspname, c.relname, \
             CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), ' ') \
         FROM aclexplode(c.relacl) WHERE grantee <> c.relowner), ''), \
@@ -102,7 +99,9 @@ const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
 const FUNCTIONS: &str = "SELECT format('%I.%I(%s)', n.nspname, p.proname, \
         oidvectortypes(p.proargtypes)), \
     format(E'%s;\\nALTER FUNCTION %I.%I(%s) OWNER TO %I;', pg_get_functiondef(p.oid), n.nspname, p.proname, \
-        pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner)), \
+        pg_get_function_identity_arguments(p.oid), pg_get_userbyid(p.proowner)) \
+        || coalesce(format(' COMMENT ON FUNCTION %I.%I(%s) IS %L;', n.nspname, p.proname, \
+            pg_get_function_identity_arguments(p.oid), obj_description(p.oid, 'pg_proc')), ''), \
     CASE WHEN p.proacl IS NULL THEN '' ELSE 'REVOKE ALL ON FUNCTION {function} FROM PUBLIC;' || coalesce((SELECT string_agg( \
         format(' GRANT EXECUTE ON FUNCTION {function} TO %s;', CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END), '') \
         FROM aclexplode(p.proacl) WHERE grantee <> p.proowner), '') END \
@@ -139,6 +138,9 @@ const ON_METRICS: &str = "SELECT format('the trigger %s', tgname) FROM pg_trigge
         WHERE prrelid = to_regclass('public.metrics') \
     UNION ALL SELECT format('the child %s', inhrelid::regclass) FROM pg_inherits WHERE inhparent = to_regclass('public.metrics')";
 
+const IS_COMPRESSED: &str = "SELECT coalesce(bool_or(compression_enabled), false) FROM timescaledb_information.hypertables \
+    WHERE hypertable_schema = 'public' AND hypertable_name = 'metrics'";
+
 /// The relations that Kwollect and jobmeter have in the schema public.
 const NAMES: [&str; 11] = [
     "catalogue",
@@ -170,10 +172,9 @@ impl Found {
         if encoding != "UTF8" {
             return Err(SetupError::Encoding(encoding));
         }
-        let (has_timescale, has_setup, has_state): (bool, bool, bool) =
-            (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
-        (found.trusts_plpython, found.has_schema_api) = (row.try_get(6)?, row.try_get(7)?);
-        let row_is_super: bool = row.try_get(8)?;
+        let (has_setup, has_state): (bool, bool) = (row.try_get(3)?, row.try_get(4)?);
+        (found.trusts_plpython, found.has_schema_api) = (row.try_get(5)?, row.try_get(6)?);
+        let row_is_super: bool = row.try_get(7)?;
         // The first servers with this store recorded no version.
         found.version = has_state.then_some(0);
         if has_setup {
@@ -203,12 +204,10 @@ impl Found {
         for row in client.query(ON_FUNCTIONS, &[]).await? {
             found.on_functions.push((row.try_get(0)?, row.try_get(1)?));
         }
-        if has_timescale && found.shape == Some(Shape::Plain) {
-            let text = "SELECT EXISTS (SELECT FROM timescaledb_information.hypertables \
-                        WHERE hypertable_schema = 'public' AND hypertable_name = 'metrics')";
-            if client.query_one(text, &[]).await?.try_get(0)? {
-                found.shape = Some(Shape::Hypertable);
-            }
+        found.shape = Shape::of(client, "public.metrics").await?;
+        found.timescale = TimescaleDb::read(client).await?;
+        if found.shape == Some(Shape::Hypertable) {
+            found.is_compressed = client.query_one(IS_COMPRESSED, &[]).await?.try_get(0)?;
         }
         if found.shape == Some(Shape::Plain) {
             for row in client.query(ON_METRICS, &[]).await? {
@@ -216,6 +215,13 @@ impl Found {
             }
         }
         Ok(found)
+    }
+
+    /// What a database that does not exist yet will have: `server` is another one of its server.
+    pub(crate) async fn of_new(server: &Client) -> Result<Self, SetupError> {
+        let offered = TimescaleDb::read(server).await?;
+        let timescale = offered.map(TimescaleDb::not_created);
+        Ok(Self { timescale, ..Self::default() })
     }
 
     async fn read_relations(&mut self, client: &Client) -> Result<(), SetupError> {
@@ -231,11 +237,6 @@ impl Found {
             let name: String = row.try_get(0)?;
             if name == "metrics" {
                 self.owner = row.try_get(7)?;
-                self.shape = match relation.kind.as_str() {
-                    "r" => Some(Shape::Plain),
-                    "p" => Some(Shape::Partitioned),
-                    _ => None,
-                };
             }
             self.relations.insert(name, relation);
         }
@@ -271,6 +272,24 @@ impl Found {
     pub(crate) fn is_of_site(&self, name: &str) -> bool {
         self.relation(name)
             .is_some_and(|one| !one.reads_nothing && !self.is_made(&format!("public.{name}")))
+    }
+
+    /// The step that creates the extension of a new hypertable.
+    pub(crate) fn extension(&self) -> Option<Step> {
+        self.new_hypertable().and_then(TimescaleDb::extension).map(Step::Alone)
+    }
+
+    /// TimescaleDB, if a new table `metrics` will be its hypertable.
+    pub(crate) fn new_hypertable(&self) -> Option<TimescaleDb> {
+        self.timescale.filter(|_| self.shape.is_none())
+    }
+
+    /// Whether a continuous aggregate has the summary, now or after the setup.
+    pub(crate) fn has_aggregate(&self) -> bool {
+        let is_found = self.shape == Some(Shape::Hypertable)
+            && self.relation("metrics_summary").is_some()
+            && !self.is_made("public.metrics_summary");
+        is_found || self.new_hypertable().is_some_and(TimescaleDb::has_aggregate)
     }
 
     /// Whether the site itself has a view or table that says which node a job had.

@@ -3,12 +3,13 @@
 //!
 //! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
 //! - `guard`: what a superuser does not execute.
+//! - `shape`: how a table stores its samples.
+//! - `timescaledb`: statements for its hypertables.
 //! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
 //! - `recording`: the trigger that records rows of other programs.
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
 //! - `rollup`: has the server compute rollups again.
 //! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
-//! - `recording`: a trigger that records the rows of other programs.
 
 mod attach;
 mod error;
@@ -21,26 +22,30 @@ mod release;
 mod rollup;
 mod run;
 mod setup;
+mod shape;
 mod sql;
 mod status;
+mod timescaledb;
 
 pub use attach::drop_bound;
 pub use error::SetupError;
-pub use found::{Found, Shape};
+pub use found::Found;
 pub use guard::enter;
 pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
 pub use recording::{IS_RECORDING, IS_SERVER, recording};
-pub use release::release;
+pub use release::{release, remaining};
 pub use rollup::{has_server, rollup};
 pub use run::{Executed, Step, execute};
-pub use setup::{Reader, SetupOptions, job_requests, prepare_server, setup};
+pub use setup::{Reader, SetupOptions, extension, job_requests, prepare_server, setup};
+pub use shape::Shape;
 pub use status::{Status, status};
+pub use timescaledb::has_aggregate;
 
 /// The key of the advisory lock that a server holds.
 pub const LOCK: i64 = 0x6a6f_626d_6574_6572;
 /// The version of the schema that this program makes.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 /// The statements about a job of a site without a file of its own (decision 0051).
 pub const DEFAULT_JOB_REQUESTS: &str = include_str!("../sql/job_requests.sql");
@@ -50,7 +55,7 @@ pub fn everything() -> String {
     let nothing = Found::default();
     let mut parts = vec![
         TABLES.to_owned(),
-        include_str!("../sql/metrics.sql").to_owned(),
+        objects::metrics(true),
         objects::HELPERS.to_owned(),
         objects::WINDOWS.to_owned(),
         "INSERT INTO jobmeter.objects (kind, name) SELECT 'schema', 'api' WHERE to_regnamespace('api') IS NULL".to_owned(),

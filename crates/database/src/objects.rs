@@ -1,12 +1,17 @@
 //! The views and functions that people use, in the order of their dependencies.
 
-use crate::found::{Found, Shape};
+use crate::found::Found;
 use crate::sql::literal;
 
 /// The statements that create the tables of the schema jobmeter. They change nothing that exists.
 pub const TABLES: &str = include_str!("../sql/tables.sql");
+/// The partition of all rows that have none of their own.
+pub(crate) const DEFAULT_PARTITION: &str =
+    "CREATE TABLE jobmeter.metrics_default PARTITION OF public.metrics DEFAULT";
 /// What the views and functions use, and what reads no samples.
 pub(crate) const HELPERS: &str = include_str!("../sql/helpers.sql");
+/// Upgrades the rollups of the first version of the schema.
+pub(crate) const PARTITION_ROLLUPS: &str = include_str!("../sql/partition_rollups.sql");
 /// Views that the others use.
 pub(crate) const WINDOWS: &str = include_str!("../sql/windows.sql");
 const NODETIME: &str = include_str!("../sql/nodetime.sql");
@@ -16,10 +21,18 @@ const SUMMARY: &str = include_str!("../sql/summary.sql");
 const BY_DEVICE: &str = include_str!("../sql/by_device.sql");
 const BY_DEVICE_SUMMARY: &str = include_str!("../sql/by_device_summary.sql");
 const BY_JOB: &str = include_str!("../sql/by_job.sql");
+const METRICS: &str = include_str!("../sql/metrics.sql");
 const CATALOGUE: &str = include_str!("../sql/catalogue.sql");
 const GAPS: &str = include_str!("../sql/gaps.sql");
 const FUNCTIONS: &str = include_str!("../sql/functions.sql");
 const PROMOTIONS: &str = include_str!("../sql/promotions.sql");
+
+/// The statements that create `metrics`, with partitions by time or as a single table.
+pub(crate) fn metrics(has_partitions: bool) -> String {
+    let by = if has_partitions { " PARTITION BY RANGE (timestamp)" } else { "" };
+    let default = if has_partitions { DEFAULT_PARTITION } else { "" };
+    format!("{}{default}", METRICS.replace("{partitions}", by))
+}
 
 /// The columns of Kwollect's relations. Those that jobmeter adds come after them.
 const SAMPLE: [&str; 5] = ["timestamp", "device_id", "metric_id", "value", "labels"];
@@ -112,9 +125,7 @@ pub(crate) fn objects(found: &Found) -> Vec<Object> {
         let text = "CREATE OR REPLACE VIEW nodetime_per_job AS SELECT * FROM nodetime_by_job;\n";
         all.push(view("public.nodetime_per_job", text.to_owned(), NODETIME_COLUMNS));
     }
-    let is_aggregate = found.shape == Some(Shape::Hypertable)
-        && found.relation("metrics_summary").is_some()
-        && !found.is_made("public.metrics_summary");
+    let is_aggregate = found.has_aggregate();
     if !is_aggregate {
         all.push(view("public.metrics_summary", SUMMARY.to_owned(), SAMPLE));
     }

@@ -2,9 +2,10 @@
 
 use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
-use crate::found::{Found, Shape};
+use crate::found::Found;
 use crate::rollup::has_server;
 use crate::run::Step;
+use crate::shape::Shape;
 use crate::sql::name;
 use tokio_postgres::Client;
 
@@ -23,6 +24,24 @@ const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_c
 /// Nothing updates the promotions of the server any more.
 const FORGET_PROMOTIONS: &str = "DELETE FROM public.promoted_metrics AS p USING jobmeter.promoted AS own \
     WHERE p.device_id = own.device_id AND p.metric_id = own.metric_id; DELETE FROM jobmeter.promoted";
+
+/// Roles, settings, the tablespace and the extension, as far as they are as `setup` makes them, with the statement that removes each. $1 is the
+/// owner's role.
+const REMAINING: &str = "SELECT text FROM (
+    SELECT 1, format('ALTER DATABASE %I RESET %I', current_database(), split_part(one, '=', 1))
+    FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS one
+    WHERE setrole = 0 AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND one IN ('idle_in_transaction_session_timeout=1 h', 'statement_timeout=1 h')
+    UNION ALL SELECT 2, format('ALTER ROLE %I RESET statement_timeout', rolname)
+    FROM pg_db_role_setting JOIN pg_roles AS r ON r.oid = setrole CROSS JOIN unnest(setconfig) AS one
+    WHERE setdatabase = 0 AND rolname = $1 AND one LIKE 'statement_timeout=% min'
+    UNION ALL SELECT 3, format('DROP TABLESPACE %I', spcname) FROM pg_tablespace JOIN pg_roles AS r ON r.oid = spcowner
+    WHERE spcname = 'archive' AND rolname = $1
+    UNION ALL SELECT 4, format('DROP DATABASE %I', datname) FROM pg_database WHERE datname = current_database()
+    UNION ALL SELECT 5, format('DROP ROLE %I', rolname) FROM pg_roles WHERE rolname = $1 || '_ro'
+    UNION ALL SELECT 6, format('DROP ROLE %I', rolname) FROM pg_roles WHERE rolname = $1) AS remaining (place, text) ORDER BY place, text";
+const OWNER: &str =
+    "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'jobmeter'";
 
 /// Kind, name, and the statements that bring back what was there before.
 type Made = (String, String, Option<String>);
@@ -81,6 +100,18 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
         all.push("DROP TABLE public.metrics_of_jobmeter CASCADE".to_owned());
     }
     Ok(vec![Step::Together(all)])
+}
+
+/// The statements that remove what `release` leaves, because jobmeter cannot tell whether others made or use it: as a superuser in another
+/// database, one by one.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn remaining(client: &Client) -> Result<Vec<String>, SetupError> {
+    let Some(owner) = client.query_opt(OWNER, &[]).await? else { return Ok(Vec::new()) };
+    let owner: String = owner.try_get(0)?;
+    let rows = client.query(REMAINING, &[&owner]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// What of the site depends on jobmeter.

@@ -2,13 +2,14 @@
 
 use crate::attach;
 use crate::error::SetupError;
-use crate::found::{Found, Function, Relation, Shape};
+use crate::found::{Found, Function, Relation};
 use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record};
 use crate::run::Step;
+use crate::shape::Shape;
 use crate::sql::{literal, name};
+use crate::timescaledb::TimescaleDb;
 use tokio_postgres::Client;
 
-const METRICS: &str = include_str!("../sql/metrics.sql");
 /// Time of a partition, if nothing else is given.
 const CHUNK_HOURS: u32 = 6;
 /// What the reading role always reads, besides the views.
@@ -41,6 +42,8 @@ pub struct SetupOptions {
     pub new_reader_password: String,
     /// Time of a new partition, if it is changed.
     pub chunk_hours: Option<u32>,
+    /// Time until TimescaleDB compresses a chunk, if it is changed.
+    pub compress_hours: Option<u32>,
     /// Time limit of a statement of the owner's role.
     pub request_timeout_min: u32,
     /// The folder of the tablespace `archive`.
@@ -152,17 +155,26 @@ fn roles(
     Ok(together)
 }
 
-/// The steps within the database. Without a client the database does not exist yet.
+/// The step that creates the extension TimescaleDB in a new database, where its server offers it.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn extension(client: &Client) -> Result<Option<Step>, SetupError> {
+    Ok(Found::read(client).await?.extension())
+}
+
+/// The steps within the database. Without a client the database does not exist yet; `server` is another one of its server.
 ///
 /// # Errors
 /// The database cannot be used, or something of the site is in the way. Nothing is changed.
 pub async fn setup(
     client: Option<&Client>,
+    server: &Client,
     options: &SetupOptions,
 ) -> Result<(Found, Vec<Step>), SetupError> {
     let found = match client {
         Some(client) => Found::read(client).await?,
-        None => Found::default(),
+        None => Found::of_new(server).await?,
     };
     check(&found, options)?;
     let as_owner = [
@@ -174,14 +186,28 @@ pub async fn setup(
     beside.push(HELPERS.to_owned());
     requests(client, &found, options, &mut beside).await?;
     let mut steps: Vec<Step> = attach::undo_unfinished(&found).into_iter().collect();
+    steps.extend(found.extension());
     steps.push(Step::Beside(beside));
     let mut all = as_owner.to_vec();
     drop_functions(&found, &mut all);
+    let chunk_hours = options.chunk_hours.unwrap_or(CHUNK_HOURS);
     match (found.shape, client) {
-        (None, _) => all.push(METRICS.to_owned()),
+        (None, _) => {
+            let timescale = found.new_hypertable();
+            all.push(objects::metrics(timescale.is_none()));
+            all.extend(
+                timescale
+                    .into_iter()
+                    .flat_map(|found| found.hypertable(chunk_hours, options.compress_hours)),
+            );
+        }
+        (Some(Shape::Hypertable), _) => {
+            let (chunk, compress) = (options.chunk_hours, options.compress_hours);
+            let change = |one: TimescaleDb| one.change(found.is_compressed, chunk, compress);
+            all.extend(found.timescale.map(change).unwrap_or_default());
+        }
         (Some(Shape::Plain), Some(client)) => {
-            let (before, attached) =
-                attach::attach(client, &found, options.chunk_hours.unwrap_or(CHUNK_HOURS)).await?;
+            let (before, attached) = attach::attach(client, &found, chunk_hours).await?;
             steps.extend(before);
             all.extend(attached);
         }
@@ -199,6 +225,7 @@ pub async fn setup(
 
 /// What people use, and the trigger on `metrics`.
 fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<String>) {
+    all.push(objects::PARTITION_ROLLUPS.to_owned());
     all.push(objects::WINDOWS.to_owned());
     for object in objects(found) {
         let before = match object.kind {
@@ -329,14 +356,15 @@ async fn rights(
     if let Some(client) = client {
         let text = "SELECT has_schema_privilege($1, 'public', 'CREATE'), has_database_privilege($1, current_database(), 'CREATE') \
                     FROM pg_roles WHERE rolname = $1";
-        if let Some(row) = client.query_opt(text, &[&options.user]).await? {
-            if !row.try_get::<_, bool>(0)? {
-                all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
-                undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
-            }
-            if !row.try_get::<_, bool>(1)? {
-                all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
-            }
+        // A role that will be created has neither.
+        let row = client.query_opt(text, &[&options.user]).await?;
+        let has = |column| row.as_ref().map_or(Ok(false), |row| row.try_get::<_, bool>(column));
+        if !has(0)? {
+            all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
+            undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
+        }
+        if !has(1)? {
+            all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
         }
     }
     if !found.has_schema_api {
@@ -423,6 +451,9 @@ fn grants(found: &Found, options: &SetupOptions, all: &mut Vec<String>) {
     let mut names: Vec<&str> = views.map(|view| view.name).collect();
     if found.shape.is_none() {
         names.push("public.metrics");
+    }
+    if found.relation("metrics_summary").is_none() && found.has_aggregate() {
+        names.push("public.metrics_summary");
     }
     if found.relation("promoted_metrics").is_none() {
         names.push("public.promoted_metrics");

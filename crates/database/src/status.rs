@@ -1,8 +1,9 @@
 //! What an administrator wants to know of a database.
 
 use crate::error::SetupError;
-use crate::found::{Found, Shape};
+use crate::found::Found;
 use crate::rollup::has_server;
+use crate::shape::Shape;
 use tokio_postgres::Client;
 
 /// The state of a database.
@@ -29,12 +30,13 @@ pub struct Status {
 }
 
 const SIZES: &str = "WITH RECURSIVE parts (oid, top) AS (
-        SELECT oid, oid FROM (VALUES (to_regclass('public.metrics')), (to_regclass('jobmeter.job_metrics'))) AS t (oid) WHERE oid IS NOT NULL
+        SELECT oid, oid FROM (VALUES (to_regclass('public.metrics')), (to_regclass('jobmeter.job_metrics')),
+            (to_regclass('jobmeter.rollups'))) AS t (oid) WHERE oid IS NOT NULL
         UNION ALL SELECT i.inhrelid, parts.top FROM parts JOIN pg_inherits AS i ON i.inhparent = parts.oid)
-    SELECT coalesce(sum(pg_total_relation_size(parts.oid)), 0)::bigint,
-        coalesce(pg_total_relation_size(to_regclass('jobmeter.rollups')), 0)::bigint,
+    SELECT coalesce(sum(pg_total_relation_size(parts.oid)) FILTER (WHERE top <> to_regclass('jobmeter.rollups')), 0)::bigint,
+        coalesce(sum(pg_total_relation_size(parts.oid)) FILTER (WHERE top = to_regclass('jobmeter.rollups')), 0)::bigint,
         count(*) FILTER (WHERE top = to_regclass('public.metrics') AND parts.oid <> top),
-        coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE c.relkind <> 'p'), 0)::double precision
+        coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE c.relkind <> 'p' AND top <> to_regclass('jobmeter.rollups')), 0)::double precision
     FROM parts JOIN pg_class AS c ON c.oid = parts.oid";
 
 /// Reads the state.

@@ -103,6 +103,12 @@ pub(crate) async fn state(client: &Client) -> Result<State, DatabaseError> {
     })
 }
 
+/// A statement that orders rows of one instant by their storage, for a hypertable: TimescaleDB rejects statements that read the place (`ctid`)
+/// of rows in compressed chunks.
+pub(crate) fn without_places(statement: &str) -> String {
+    statement.replace("m.ctid", "NULL::tid").replace(", ctid", ", NULL::tid")
+}
+
 /// Whether an acknowledged batch may be lost in a crash of the database.
 pub(crate) async fn may_lose_commits(client: &Client) -> Result<bool, DatabaseError> {
     let row = client.query_one("SELECT current_setting('synchronous_commit') = 'off'", &[]).await?;

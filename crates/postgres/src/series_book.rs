@@ -3,6 +3,8 @@
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
 use crate::other_rows::{self, OtherRows, Recorded};
+use crate::schema::without_places;
+use database::Shape;
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -141,6 +143,8 @@ pub(crate) struct SeriesBook {
     recorded: BTreeMap<i64, Recorded>,
     /// Series with changes that the database does not have.
     dirty: BTreeSet<Series>,
+    /// Whether `metrics` is a hypertable.
+    pub(crate) is_hypertable: bool,
 }
 
 /// What a commit changed.
@@ -337,8 +341,13 @@ impl SeriesBook {
         let behind = book.of.values().flatten().filter(|(_, one)| one.received.0 >= since);
         let behind: Vec<i64> =
             behind.filter(|(_, one)| one.last_us < since).map(|(_, one)| one.id).collect();
-        let mut rows = client.query(NEWEST, &[&Micros(since), &until]).await?;
-        rows.extend(client.query(NEWEST_OF, &[&behind, &until]).await?);
+        book.is_hypertable = Shape::of(client, "metrics").await? == Some(Shape::Hypertable);
+        let [newest, newest_of] = [NEWEST, NEWEST_OF].map(|statement| match book.is_hypertable {
+            true => without_places(statement),
+            false => statement.to_owned(),
+        });
+        let mut rows = client.query(&newest, &[&Micros(since), &until]).await?;
+        rows.extend(client.query(&newest_of, &[&behind, &until]).await?);
         for row in rows {
             let last = (row.try_get::<_, Micros>(5)?.0, row.try_get(6)?);
             book.correct(&series_of(&row, 0)?, last);
@@ -468,5 +477,12 @@ mod tests {
         assert!(series_with(&[(10, 20, None), (30, 40, None)]).starts.is_empty());
         let mixed = series_with(&[(10, 20, None), (30, 40, Some(5)), (50, 60, None)]);
         assert_eq!([10, 30, 55].map(|at| mixed.start_at(at).map(|s| s.0)), [None, Some(5), None]);
+    }
+
+    #[test]
+    fn statements_for_a_hypertable_read_no_place_of_rows() {
+        for statement in [NEWEST, NEWEST_OF] {
+            assert!(statement.contains("ctid") && !without_places(statement).contains("ctid"));
+        }
     }
 }

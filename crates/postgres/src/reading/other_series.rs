@@ -5,7 +5,9 @@ use crate::copy::Micros;
 use crate::other_rows::{FOUND, LOOKED_AND_RECORDED, OtherRows, Recorded};
 use crate::reading::session::Query;
 use crate::reading::view::View;
+use crate::schema::without_places;
 use model::{Series, Timestamp};
+use std::sync::LazyLock;
 use storage::{Selector, StorageError};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -17,6 +19,7 @@ const NEWEST: &str = "SELECT place, newest.timestamp, newest.value FROM unnest($
         WHERE m.device_id = device AND m.metric_id = metric AND value IS NOT NULL \
             AND coalesce(m.labels::text, 'null') = wanted.labels AND timestamp BETWEEN $5 AND $6 \
         ORDER BY timestamp DESC, part DESC, at DESC LIMIT 1) AS newest";
+static NEWEST_OF_HYPERTABLE: LazyLock<String> = LazyLock::new(|| without_places(NEWEST));
 
 /// The newest sample of a series.
 #[derive(Debug)]
@@ -104,8 +107,10 @@ impl View {
             Box::new(Micros(since.0)),
             Box::new(Micros(i64::MAX)),
         ];
+        let is_hypertable = self.shared.series().is_hypertable;
+        let statement = if is_hypertable { &NEWEST_OF_HYPERTABLE } else { NEWEST };
         let mut newest = Vec::new();
-        self.each_row(Query { statement: NEWEST, values }, |row| {
+        self.each_row(Query { statement, values }, |row| {
             newest.push((row.try_get(0)?, row.try_get::<_, Micros>(1)?.0, row.try_get(2)?));
             Ok(())
         })?;
@@ -163,5 +168,16 @@ impl View {
             }
             rows.iter().try_for_each(&mut take)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_for_a_hypertable_read_no_place_of_rows() {
+        assert!(NEWEST.contains("ctid") && !NEWEST_OF_HYPERTABLE.contains("ctid"));
+        assert!(NEWEST_OF_HYPERTABLE.contains("tableoid"));
     }
 }

@@ -3,11 +3,12 @@
 use crate::connection::DatabaseError;
 use crate::copy::Micros;
 use crate::reading::session::{Query, RowScan, Session};
+use crate::schema::without_places;
 use crate::shared::Shared;
 use model::{Series, Timestamp};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
 use tokio::sync::Semaphore;
 use tokio_postgres::Row;
@@ -33,6 +34,7 @@ SELECT place, timestamp, value FROM (
         AND device = m.device_id AND metric = m.metric_id AND wanted.labels = m.labels
     WHERE m.device_id = ANY ($2) AND m.job_id = ANY ($6) AND timestamp BETWEEN $7 AND $8) AS rows
 ORDER BY place, timestamp, part, at";
+static SAMPLES_OF_HYPERTABLE: LazyLock<String> = LazyLock::new(|| without_places(SAMPLES));
 /// First and last instant of node samples.
 const EXTENT: &str = "SELECT (SELECT min(timestamp) FROM metrics WHERE timestamp BETWEEN $1 AND $2), \
                       (SELECT max(timestamp) FROM metrics WHERE timestamp BETWEEN $1 AND $2)";
@@ -239,8 +241,9 @@ impl ChunkScan {
         let jobs: Vec<Option<i64>> = series().map(job).collect();
         let (from, to) = self.span;
         let has_numbers: Vec<bool> = series().map(|one| has_numbers(one.labels.as_str())).collect();
+        let is_hypertable = self.view.shared.series().is_hypertable;
         self.scan = Some(self.view.query(Query {
-            statement: SAMPLES,
+            statement: if is_hypertable { &SAMPLES_OF_HYPERTABLE } else { SAMPLES },
             values: vec![
                 Box::new(places),
                 Box::new(devices),
@@ -322,5 +325,11 @@ mod tests {
         for labels in ["{}", "null", r#"{"cpu1": "0", "a\"": "1", "b\\": null}"#] {
             assert!(!has_numbers(labels), "{labels}");
         }
+    }
+
+    #[test]
+    fn statements_for_a_hypertable_read_no_place_of_rows() {
+        assert!(SAMPLES.contains("ctid") && !SAMPLES_OF_HYPERTABLE.contains("ctid"));
+        assert!(SAMPLES_OF_HYPERTABLE.contains("tableoid"));
     }
 }

@@ -1,12 +1,15 @@
 //! Computes the rollups of settled time, and again where samples arrived later (decision 0055).
 
 use crate::connection::DatabaseError;
+use crate::copy::FIRST_US;
 use crate::reading::view::View;
 use crate::rollup_rows::RollupRows;
 use crate::schema;
 use crate::writing::discovery::look_at;
 use crate::writing::maintenance_connection::MaintenanceConnection;
-use crate::writing::partitions::floor;
+use crate::writing::partitions::{floor, literal};
+use crate::writing::retention::SUMMARY;
+use crate::writing::rollup_partitions;
 use model::{DeviceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,6 +55,10 @@ pub(crate) fn recompute(connection: &MaintenanceConnection<'_>) -> Result<(), St
             }
             // Windows whose samples are deleted stay, and later ones are computed when they are read.
             let span = (first.max(removed), last.min(settled.saturating_sub(1)));
+            if !rollup_partitions::create(connection, (span.0, span.1.saturating_add(1)))? {
+                // Other transactions use the table; the next maintenance does it.
+                return Ok(());
+            }
             recompute_range(connection, span, late)?;
         }
     }
@@ -75,8 +82,29 @@ fn recompute_range(
             write(connection, &selector, (first, last))?;
         }
         connection.query(REMOVE_MARKS, &[&marks])?;
-        Ok(())
-    })
+        Ok::<_, StorageError>(())
+    })?;
+    Ok(refresh_summary(connection, (first, last))?)
+}
+
+/// Has TimescaleDB compute a continuous aggregate again: its own policy reads the last hours alone. Ranges are whole windows.
+pub(super) fn refresh_summary(
+    connection: &MaintenanceConnection<'_>,
+    (first, last): (i64, i64),
+) -> Result<(), DatabaseError> {
+    let is_aggregate =
+        connection.shared.runtime.block_on(database::has_aggregate(&connection.client))?;
+    if first > last || !is_aggregate {
+        return Ok(());
+    }
+    let (from, to) = (literal(first.max(FIRST_US)), literal(last.saturating_add(1)));
+    let refresh = format!("CALL refresh_continuous_aggregate('{SUMMARY}', {from}, {to})");
+    match connection.execute(&refresh) {
+        // Earlier versions cannot change compressed windows; rollups have them.
+        Err(DatabaseError::Rejected(why)) => log::warn!("{refresh}: {why}"),
+        other => other?,
+    }
+    Ok(())
 }
 
 /// The marked ranges, each of whole windows.

@@ -5,11 +5,12 @@ use crate::copy::Micros;
 use crate::shared::{Settings, Shared};
 use crate::writing::archive::move_old;
 use crate::writing::discovery::look;
-use crate::writing::late_rollups::{GRAIN_US, recompute, write};
+use crate::writing::late_rollups::{GRAIN_US, recompute, refresh_summary, write};
 use crate::writing::maintenance_connection::MaintenanceConnection;
 use crate::writing::partition_drain::drain;
 use crate::writing::partitions::{TABLES, create_ahead, floor};
-use crate::writing::retention::{OLDEST, remove, remove_series};
+use crate::writing::retention::{OLDEST, remove, remove_series, remove_summary};
+use crate::writing::rollup_partitions;
 use model::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,9 @@ const OLDEST_WRITER: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::tex
 /// For up to ten seconds.
 const PUBLISH_TRIES: u32 = 500;
 const PUBLISH_WAIT: Duration = Duration::from_millis(20);
-const REMOVE_ROLLUPS: &str = "DELETE FROM jobmeter.rollups WHERE window_us = $1 AND at_us < $2";
+/// A continuous aggregate is refreshed when later time than this is settled. Of earlier time, such as that before an adoption, it has what
+/// its site made it have.
+const REFRESH_US: i64 = 3 * 24 * GRAIN_US;
 
 /// Does all due maintenance. A part that fails does not stop the others.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
@@ -62,11 +65,18 @@ fn settle_due(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError
         if shared.closing.is_closed() {
             break;
         }
+        if !rollup_partitions::create(connection, (from, to))? {
+            log::debug!("rollups wait: other transactions use their table");
+            break;
+        }
         let settled = settle(connection, from, to);
         if settled.is_err() && rejects_late {
             shared.books().settled = shared.settled().unwrap_or(Timestamp(i64::MIN));
         }
         settled?;
+        if now.saturating_sub(to) < REFRESH_US {
+            refresh_summary(connection, (from, to - 1))?;
+        }
     }
     Ok(())
 }
@@ -117,8 +127,12 @@ fn remove_old(connection: &MaintenanceConnection<'_>) -> Result<(), StorageError
         }
     };
     for (window_us, keep_us) in WINDOWS_US.into_iter().zip(keep_rollups_us) {
-        let oldest = now.saturating_sub(keep_us);
-        connection.query(REMOVE_ROLLUPS, &[&window_us, &oldest])?;
+        if keep_us < i64::MAX {
+            rollup_partitions::remove(connection, window_us, now.saturating_sub(keep_us))?;
+        }
+    }
+    if keep_rollups_us[0] < i64::MAX {
+        remove_summary(connection, now.saturating_sub(keep_rollups_us[0]))?;
     }
     removed?;
     if let (Some(archive), Some(Timestamp(settled))) = (archive, shared.settled()) {

@@ -10,4 +10,5 @@ mod partition_drain;
 pub(crate) mod partitions;
 mod rejected_rows;
 mod retention;
+mod rollup_partitions;
 pub(crate) mod writer;

@@ -14,9 +14,6 @@ const AHEAD_US: i64 = 24 * 3600 * Timestamp::SECOND;
 /// After a pause, senders still have samples of this time.
 const BEHIND_US: i64 = 8 * 24 * 3600 * Timestamp::SECOND;
 
-const IS_PARTITIONED: &str = "SELECT EXISTS (SELECT FROM pg_partitioned_table \
-    JOIN pg_attribute ON attrelid = partrelid AND attnum = partattrs[0] \
-    WHERE partrelid = $1::text::regclass AND partstrat = 'r' AND partnatts = 1 AND attname = 'timestamp')";
 const PARTITIONS: &str = r"
 SELECT c.oid::regclass::text, bound = 'DEFAULT', c.relkind = 'f',
     CASE WHEN bound LIKE '%FROM (MINVALUE)%' THEN '-infinity'
@@ -26,15 +23,7 @@ SELECT c.oid::regclass::text, bound = 'DEFAULT', c.relkind = 'f',
 FROM pg_inherits JOIN pg_class AS c ON c.oid = inhrelid
     CROSS JOIN LATERAL pg_get_expr(c.relpartbound, c.oid) AS bound
 WHERE inhparent = $1::text::regclass AND bound IS NOT NULL ORDER BY 4";
-/// TimescaleDB 2.
-const HAS_HYPERTABLES: &str =
-    "SELECT to_regclass('timescaledb_information.hypertables') IS NOT NULL";
-const IS_HYPERTABLE: &str = "SELECT EXISTS (SELECT FROM timescaledb_information.hypertables AS h \
-    JOIN pg_namespace AS n ON n.nspname = h.hypertable_schema \
-    JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = h.hypertable_name \
-    WHERE c.oid = $1::text::regclass)";
-
-/// How a table stores its samples.
+/// How a table stores its samples, with its partitions.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// One table, as an adopted one of Kwollect.
@@ -69,23 +58,23 @@ pub(crate) struct Partition {
 
 /// Reads from the catalogue how a table stores its samples.
 pub(crate) async fn shape(client: &Client, table: &str) -> Result<Shape, DatabaseError> {
-    if client.query_one(IS_PARTITIONED, &[&table]).await?.try_get(0)? {
-        let mut partitions = Partitions::default();
-        for row in client.query(PARTITIONS, &[&table]).await? {
-            let name = row.try_get(0)?;
-            let (from, to): (Option<Micros>, Option<Micros>) = (row.try_get(3)?, row.try_get(4)?);
-            if row.try_get(1)? {
-                partitions.default = Some(name);
-            } else if let Some((Micros(from), Micros(to))) = from.zip(to) {
-                let from = if from < FIRST_US { i64::MIN } else { from };
-                partitions.list.push(Partition { name, from, to, is_foreign: row.try_get(2)? });
-            }
-        }
-        return Ok(Shape::Partitioned(partitions));
+    match database::Shape::of(client, table).await? {
+        Some(database::Shape::Partitioned) => {}
+        Some(database::Shape::Hypertable) => return Ok(Shape::Hypertable),
+        Some(database::Shape::Plain) | None => return Ok(Shape::Plain),
     }
-    let is_hypertable = client.query_one(HAS_HYPERTABLES, &[]).await?.try_get(0)?
-        && client.query_one(IS_HYPERTABLE, &[&table]).await?.try_get(0)?;
-    Ok(if is_hypertable { Shape::Hypertable } else { Shape::Plain })
+    let mut partitions = Partitions::default();
+    for row in client.query(PARTITIONS, &[&table]).await? {
+        let name = row.try_get(0)?;
+        let (from, to): (Option<Micros>, Option<Micros>) = (row.try_get(3)?, row.try_get(4)?);
+        if row.try_get(1)? {
+            partitions.default = Some(name);
+        } else if let Some((Micros(from), Micros(to))) = from.zip(to) {
+            let from = if from < FIRST_US { i64::MIN } else { from };
+            partitions.list.push(Partition { name, from, to, is_foreign: row.try_get(2)? });
+        }
+    }
+    Ok(Shape::Partitioned(partitions))
 }
 
 /// The time of a new partition.
@@ -196,7 +185,11 @@ fn partition_name(table: &str, (from, to): (i64, i64)) -> String {
 }
 
 /// The ranges between two instants that no partition has, cut at multiples of the interval.
-fn uncovered(list: &[Partition], (from, to): (i64, i64), interval: i64) -> Vec<(i64, i64)> {
+pub(crate) fn uncovered(
+    list: &[Partition],
+    (from, to): (i64, i64),
+    interval: i64,
+) -> Vec<(i64, i64)> {
     let (mut ranges, mut at) = (Vec::new(), from);
     while at < to {
         if let Some(covering) = list.iter().find(|one| one.from <= at && at < one.to) {

@@ -13,11 +13,13 @@ const COUNT: &str =
 pub(crate) const OLDEST: &str = "SELECT least((SELECT min(timestamp) FROM metrics WHERE timestamp >= $1), \
     (SELECT min(timestamp) FROM jobmeter.job_metrics WHERE timestamp >= $1))";
 const REMOVE_SERIES: &str = "WITH removed AS (DELETE FROM jobmeter.series WHERE id = ANY ($1) AND NOT EXISTS ( \
-        SELECT FROM jobmeter.rollups WHERE window_us = ANY ($2) AND series_id = id) RETURNING id), \
+        SELECT FROM jobmeter.rollups WHERE window_us = ANY ($2) AND series_id = id AND at_us <= $3) RETURNING id), \
     starts AS (DELETE FROM jobmeter.starts USING removed WHERE series_id = id) \
     SELECT id FROM removed";
 /// Series that one statement deletes.
 const SERIES_MAX: usize = 10_000;
+/// Kwollect's windows of five minutes, if they are a continuous aggregate.
+pub(crate) const SUMMARY: &str = "metrics_summary";
 const CHUNKS: &str = "SELECT chunk::regclass::text FROM show_chunks($1::text::regclass, older_than => $2::timestamptz) AS chunk";
 const DROP_CHUNKS: &str =
     "SELECT drop_chunks($1::text::regclass, older_than => $2::timestamptz)::text";
@@ -47,6 +49,17 @@ pub(crate) fn remove(
     result
 }
 
+/// Drops chunks of windows before an instant, where the summary is a continuous aggregate.
+pub(crate) fn remove_summary(
+    connection: &MaintenanceConnection<'_>,
+    before: i64,
+) -> Result<(), DatabaseError> {
+    if connection.shared.runtime.block_on(database::has_aggregate(&connection.client))? {
+        connection.query(DROP_CHUNKS, &[&SUMMARY, &Micros(before)])?;
+    }
+    Ok(())
+}
+
 /// Forgets series that ended before an instant, if all of their samples and rollups are deleted. One that comes back is a new one.
 pub(crate) fn remove_series(
     connection: &MaintenanceConnection<'_>,
@@ -64,7 +77,8 @@ pub(crate) fn remove_series(
     let before = oldest.flatten().map_or(before, |oldest| oldest.0.min(before));
     let mut ids = ended(before);
     ids.truncate(SERIES_MAX);
-    let rows = connection.query(REMOVE_SERIES, &[&ids, &WINDOWS_US.as_slice()])?;
+    // Later windows have no sample of them.
+    let rows = connection.query(REMOVE_SERIES, &[&ids, &WINDOWS_US.as_slice(), &before])?;
     let removed = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i64>, _>>()?;
     shared.series().remove(&removed);
     Ok(())

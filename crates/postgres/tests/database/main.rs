@@ -5,9 +5,11 @@
 mod conforming;
 mod exchange;
 mod faults;
+mod hypertables;
 mod other_rows;
 mod partitions;
 mod records;
 mod rejected_rows;
+mod rollup_partitions;
 mod rows;
 mod server;

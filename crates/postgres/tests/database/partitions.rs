@@ -11,11 +11,11 @@ use storage::{Selector, Storage};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls};
 
-const HOUR: i64 = 3600 * S;
-const DAY: i64 = 24 * HOUR;
+pub(crate) const HOUR: i64 = 3600 * S;
+pub(crate) const DAY: i64 = 24 * HOUR;
 
 /// Samples are deleted after a day, an hour after they are final.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         settle_after_us: HOUR,
         settle_step_us: HOUR,
@@ -25,14 +25,18 @@ fn settings() -> Settings {
     }
 }
 
-fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore {
+pub(crate) fn open(database: &Config, settings: &Settings, clock: &Clock) -> PostgresStore {
     let clock = clock.clone();
     let now = Arc::new(move || clock.now());
     PostgresStore::open(Arc::new(Direct(database.clone())), settings.clone(), now).unwrap()
 }
 
 /// Stores a sample of each instant, received at the last.
-fn put(store: &PostgresStore, sender: &mut Sender, instants: impl IntoIterator<Item = i64>) {
+pub(crate) fn put(
+    store: &PostgresStore,
+    sender: &mut Sender,
+    instants: impl IntoIterator<Item = i64>,
+) {
     let samples: Vec<_> =
         instants.into_iter().map(|at| (spec("n1", "load_1m"), at, at as f64)).collect();
     let received = Timestamp(samples.iter().map(|(_, at, _)| *at).max().unwrap());
@@ -243,7 +247,7 @@ fn retention_waits_for_a_long_reader_and_blocks_nobody() {
 }
 
 /// As a database of Kwollect without TimescaleDB.
-const PLAIN: &str = "DROP TABLE metrics CASCADE; CREATE TABLE metrics (timestamp timestamptz NOT NULL, \
+pub(crate) const PLAIN: &str = "DROP TABLE metrics CASCADE; CREATE TABLE metrics (timestamp timestamptz NOT NULL, \
                      device_id text NOT NULL, metric_id text NOT NULL, value double precision, labels jsonb)";
 
 #[test]
@@ -261,42 +265,12 @@ fn a_table_without_partitions_loses_rows_alone() {
     assert_eq!(stored(&store), [T0 + 48 * HOUR]);
 }
 
-/// Chunks of a day as children of the table, and a record of the statements that call the functions.
-const TIMESCALE: &str = "
-CREATE TABLE chunk_old () INHERITS (metrics);
-CREATE TABLE chunk_new () INHERITS (metrics);
-INSERT INTO chunk_old SELECT '2026-01-01 00:00Z', 'n1', 'load_1m', g, '{}' FROM generate_series(1, 5) AS g;
-CREATE SCHEMA timescaledb_information;
-CREATE VIEW timescaledb_information.hypertables AS
-    SELECT 'public'::name AS hypertable_schema, 'metrics'::name AS hypertable_name;
-CREATE TABLE statements (number serial, statement text);
-CREATE FUNCTION show_chunks(relation regclass, older_than timestamptz DEFAULT NULL) RETURNS SETOF regclass
-LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO statements(statement) VALUES (current_query());
-    IF older_than >= '2026-01-02 00:00Z' THEN RETURN NEXT 'chunk_old'::regclass; END IF;
-END $$;
-CREATE FUNCTION drop_chunks(relation regclass, older_than timestamptz DEFAULT NULL) RETURNS SETOF text
-LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO statements(statement) VALUES (current_query());
-    DROP TABLE chunk_old;
-    RETURN NEXT 'public.chunk_old';
-END $$;
-";
-
-#[test]
-fn a_hypertable_loses_whole_chunks() {
-    let (database, clock) = (database(), Clock::at(T0));
-    drop(open(&database, &settings(), &clock));
-    execute(&database, PLAIN);
-    execute(&database, TIMESCALE);
-    let store = open(&database, &settings(), &clock);
-    let mut sender = Sender::new("n1", 1);
-    clock.set(T0 + 48 * HOUR);
-    put(&store, &mut sender, [T0 + 48 * HOUR]);
-    store.maintain().unwrap();
-    assert_eq!(store.stats().samples_removed, 5);
-    let statements = query(&database, "SELECT statement FROM statements ORDER BY number");
-    assert_eq!(statements.join("\n") + "\n", include_str!("hypertable.golden"));
+/// Creates a tablespace in a folder beside the database.
+pub(crate) fn create_tablespace(database: &Config, name: &str) {
+    let Host::Unix(folder) = &database.get_hosts()[0] else { unreachable!() };
+    let folder = folder.join(name).display().to_string();
+    execute(database, &format!("COPY (SELECT 1) TO PROGRAM 'mkdir {folder}; cat > /dev/null'"));
+    execute(database, &format!("CREATE TABLESPACE {name} LOCATION '{folder}'"));
 }
 
 #[test]
@@ -310,13 +284,7 @@ fn old_partitions_move_into_the_tablespace_of_the_archive() {
     clock.set(T0 + 2 * DAY);
     put(&store, &mut sender, [T0 + 2 * DAY]);
     assert!(store.maintain().is_err(), "there is no such tablespace");
-    let Host::Unix(folder) = &database.get_hosts()[0] else { unreachable!() };
-    let folder = folder.join("archive");
-    execute(
-        &database,
-        &format!("COPY (SELECT 1) TO PROGRAM 'mkdir {0}; cat > /dev/null'", folder.display()),
-    );
-    execute(&database, &format!("CREATE TABLESPACE archive LOCATION '{}'", folder.display()));
+    create_tablespace(&database, "archive");
     let moved = || {
         let text = "SELECT relname FROM pg_class JOIN pg_tablespace AS t ON t.oid = reltablespace \
                     WHERE spcname = 'archive' AND relname LIKE 'metrics%' ORDER BY relname";

@@ -98,6 +98,7 @@ fn series_without_samples_and_rollups_are_forgotten_and_may_come_back() {
         ..settings()
     };
     let store = open(&database, &settings, &clock);
+    execute(&database, "UPDATE jobmeter.state SET chunk_interval_hour = 1");
     let mut sender = Sender::new("n1", 1);
     let old = Spec { start: Some(T0), ..spec("n1", "a_total") };
     let other = spec("n1", "load_1m");
@@ -110,8 +111,8 @@ fn series_without_samples_and_rollups_are_forgotten_and_may_come_back() {
         clock.set(T0 + day * DAY);
         put(&store, &mut sender, &[(other.clone(), T0 + day * DAY, 1.0)]);
         store.maintain().unwrap();
-        // Its rollups of an hour are kept for three days.
-        assert_eq!(listed(&store), if day > 3 { 1 } else { 2 }, "day {day}");
+        // Its rollups of an hour are kept for three days, and their partition has two days.
+        assert_eq!(listed(&store), if day > 4 { 1 } else { 2 }, "day {day}");
     }
     assert_eq!(ids(), ["load_1m 1"]);
     assert_eq!(query(&database, "SELECT count(*) FROM jobmeter.starts"), ["0"]);

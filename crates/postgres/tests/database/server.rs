@@ -13,16 +13,17 @@ const AS_USER: &str = r#"
 exec sh -c "$SCRIPT"
 "#;
 
-/// Runs a server until its standard input ends, and prints the folder of its socket once it answers.
+/// Runs a server until its standard input ends, and prints the folder of its socket once it answers. `POSTGRESQL_PROGRAMS` names the folder
+/// of another version's programs.
 const SCRIPT: &str = r#"
 set -eu
-bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+bin=${POSTGRESQL_PROGRAMS:-$(ls -d /usr/lib/postgresql/*/bin | tail -1)}
 dir=$(mktemp -d)
 "$bin/initdb" --no-sync -A trust -U postgres -D "$dir/data" -E UTF8 --locale=C.UTF-8 >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
 "$bin/postgres" -D "$dir/data" -k "$dir" -c listen_addresses= -c fsync=off -c max_connections=200 >"$dir/log" 2>&1 &
 server=$!
 trap 'kill -INT $server; wait $server; rm -rf "$dir"' EXIT
-until "$bin/pg_isready" -q -h "$dir"; do kill -0 $server || { cat "$dir/log" >&2; exit 1; }; sleep 0.1; done
+until pg_isready -q -h "$dir"; do kill -0 $server || { cat "$dir/log" >&2; exit 1; }; sleep 0.1; done
 echo "$dir"
 cat >/dev/null
 "#;

@@ -92,18 +92,21 @@ async fn setup(args: &SetupArgs) -> anyhow::Result<()> {
             true => Some(args.address.connect(&options.database).await?),
             false => None,
         };
-        let (_, steps) = database::setup(client.as_ref(), &options).await?;
+        let (_, steps) = database::setup(client.as_ref(), &server, &options).await?;
         return print_steps(&format!("in the database {}", options.database), &steps);
     }
     // What is in the way of the database is found before anything is changed.
     if exists {
         let client = args.address.connect(&options.database).await?;
-        database::setup(Some(&client), &options).await?;
+        database::setup(Some(&client), &server, &options).await?;
     }
     let mut executed = Executed::default();
     execute(&server, &roles, &mut executed).await?;
     let client = args.address.connect(&options.database).await?;
-    let (before, steps) = database::setup(Some(&client), &options).await?;
+    // Its licence is readable in a database that has it.
+    let extension = database::extension(&client).await?;
+    execute(&client, extension.as_slice(), &mut executed).await?;
+    let (before, steps) = database::setup(Some(&client), &server, &options).await?;
     if let Err(error) = execute(&client, &steps, &mut executed).await {
         // The next try, or `release`, removes the rest. The bound would reject rows in some hours.
         client.batch_execute(&database::drop_bound()).await.unwrap_or_default();
@@ -124,13 +127,19 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     if args.dry_run {
         return print_steps(&format!("in the database {}", args.address.database()), &steps);
     }
+    let remaining = database::remaining(&client).await?;
     let mut executed = Executed::default();
     execute(&client, &steps, &mut executed).await?;
-    writeln!(
-        io::stdout(),
-        "The schema of the database {} is as before jobmeter. Roles and their settings remain.",
-        args.address.database()
-    )?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "The schema of the database {} is as before jobmeter.", args.address.database())?;
+    if !remaining.is_empty() {
+        writeln!(
+            out,
+            "Roles, their settings and the samples remain, as Kwollect's setup makes the same. If nobody uses them, a superuser removes \
+             them in another database, one statement at a time:"
+        )?;
+        remaining.iter().try_for_each(|statement| writeln!(out, "  {statement};"))?;
+    }
     Ok(())
 }
 

@@ -122,12 +122,12 @@ pub(crate) struct SetupArgs {
     /// File with the password of the reading role in the first line
     #[arg(long = "kwollect_password_ro_file", value_name = "FILE")]
     kwollect_password_ro_file: Option<PathBuf>,
-    /// Hours of a new partition [default: 6, for a new database]
+    /// Hours of a new partition or chunk [default: 6, for a new database]
     #[arg(long = "chunk_interval_hour", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8784))]
     chunk_interval_hour: Option<u32>,
-    /// Accepted; jobmeter leaves the compression policy of TimescaleDB as it is
-    #[arg(long = "chunk_compress_hour", value_name = "N", default_value_t = 24)]
-    chunk_compress_hour: u32,
+    /// Hours after which TimescaleDB compresses a chunk of `metrics` [default: 24, for a new database]
+    #[arg(long = "chunk_compress_hour", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=87_840))]
+    chunk_compress_hour: Option<u32>,
     /// Minutes that a statement of the owner's role may take
     #[arg(long = "request_timeout_min", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     request_timeout_min: u32,
@@ -227,6 +227,7 @@ impl SetupArgs {
             reader_password: reader,
             new_reader_password: READER_PASSWORD.to_owned(),
             chunk_hours: self.chunk_interval_hour,
+            compress_hours: self.chunk_compress_hour,
             request_timeout_min: self.request_timeout_min,
             archive_path,
             job_requests,
