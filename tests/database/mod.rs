@@ -1,4 +1,5 @@
 //! `jobmeter db` beside Kwollect's own programs.
 
 pub(crate) mod adoption;
+pub(crate) mod faults;
 pub(crate) mod own_database;

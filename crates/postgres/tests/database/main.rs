@@ -7,6 +7,7 @@ mod exchange;
 mod faults;
 mod other_rows;
 mod partitions;
+mod read_connections;
 mod records;
 mod rejected_rows;
 mod rows;
