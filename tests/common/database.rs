@@ -1,6 +1,6 @@
 //! A PostgreSQL server of a test.
 
-use crate::common::programs::until;
+use crate::common::programs::{output, until};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,10 +19,10 @@ exec sh -c "$SCRIPT"
 const SCRIPT: &str = r#"
 set -eu
 bin=${POSTGRESQL_PROGRAMS:-$(ls -d /usr/lib/postgresql/*/bin | tail -1)}
-[ -d "$DIR/data" ] || "$bin/initdb" -N -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
+[ -f "$DIR/data/PG_VERSION" ] || "$bin/initdb" -N -A trust -U postgres -D "$DIR/data" -E UTF8 --locale=C.UTF-8 >"$DIR/log" 2>&1
 "$bin/postgres" -D "$DIR/data" -k "$DIR" -c listen_addresses= $OPTIONS >>"$DIR/log" 2>&1 &
 server=$!
-trap 'kill -QUIT $server; wait $server || true' EXIT
+trap 'kill -QUIT $server 2>/dev/null || true; wait $server || true' EXIT
 cat >/dev/null
 "#;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -37,12 +37,35 @@ impl Database {
 
     /// Starts it with options of its command line.
     pub(crate) fn start_with(dir: &Path, options: &str) -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", AS_USER]).env("DIR", dir).env("SCRIPT", SCRIPT).env("OPTIONS", options);
+        Self::start_by(&mut Command::new("env"), dir, options)
+    }
+
+    /// Starts it by another program, which executes the rest of its command line.
+    pub(crate) fn start_by(command: &mut Command, dir: &Path, options: &str) -> Self {
+        command.args(["sh", "-c", AS_USER]).env("DIR", dir);
+        command.env("SCRIPT", SCRIPT).env("OPTIONS", options);
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
         until("the database", LIMIT, || psql(dir, "SELECT 1").map(drop));
         Self(child)
     }
+}
+
+/// Kills all processes of a server, like a power cut of them.
+pub(crate) fn kill(dir: &Path) {
+    let text = std::fs::read_to_string(dir.join("data/postmaster.pid")).unwrap();
+    let pid = text.lines().next().unwrap();
+    let (_, children, _) = output(Command::new("pgrep").args(["-P", pid]));
+    let all: Vec<&str> = std::iter::once(pid).chain(children.lines()).collect();
+    let (code, _, errors) = output(Command::new("kill").arg("-9").args(&all));
+    // Some may have ended meanwhile.
+    assert!(code == 0 || errors.contains("No such process"), "{errors}");
+    until("the end of the database", LIMIT, || {
+        let runs = |pid: &&str| {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !state.is_empty() && !state.contains(") Z ")
+        };
+        (!all.iter().any(runs)).then_some(())
+    });
 }
 
 impl Drop for Database {

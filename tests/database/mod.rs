@@ -1,6 +1,7 @@
 //! `jobmeter db` beside Kwollect's own programs.
 
 pub(crate) mod adoption;
+pub(crate) mod faults;
 pub(crate) mod new_hypertable;
 pub(crate) mod own_database;
 pub(crate) mod site;

@@ -160,7 +160,7 @@ pub(crate) fn in_every_order<S: RealScheduler>(scheduler: S) {
     site.again(Agent);
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(site.agent.end(), 0);
-    check(&site.server.url, &printed(site.data.path()), S::NODE, 2 * 6);
+    check(&site.server.url, &printed(site.data.path()), 2 * 6);
 }
 
 /// Runs a job from before the restarts until after them.

@@ -128,6 +128,8 @@ ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS settling_us bigint, ADD COLU
     ADD COLUMN IF NOT EXISTS removed_us bigint, ADD COLUMN IF NOT EXISTS rows_hidden bigint NOT NULL DEFAULT 0;
 ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS chunk_interval_hour integer NOT NULL DEFAULT 6
     CHECK (chunk_interval_hour BETWEEN 1 AND 8784);
+-- A backup has the number of the database: so a server finds out what a restored one lacks.
+ALTER TABLE jobmeter.state ADD COLUMN IF NOT EXISTS database_id uuid NOT NULL DEFAULT gen_random_uuid();
 INSERT INTO jobmeter.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS jobmeter.catalogue (name text PRIMARY KEY, metric text NOT NULL);
 -- The catalogue for people who query it by SQL.

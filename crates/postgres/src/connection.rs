@@ -1,4 +1,8 @@
 //! Connections to the database, and their errors.
+//!
+//! `read_pool`: the connections of queries.
+
+pub(crate) mod read_pool;
 
 use std::error::Error;
 use std::pin::Pin;
@@ -35,6 +39,11 @@ pub enum DatabaseError {
     /// The user lacks a right.
     #[error("the role has not all rights that the server needs; execute: {0}")]
     Rights(String),
+    /// It lacked all tables when the server connected again.
+    #[error(
+        "the database is empty: restore it from a backup, or restart the server, which creates its tables"
+    )]
+    Empty,
     /// It lacks tables of this version.
     #[error("it lacks the tables {0}; run `jobmeter db setup`")]
     Missing(String),
@@ -55,6 +64,8 @@ impl From<tokio_postgres::Error> for DatabaseError {
             return Self::Unreachable(text);
         };
         match code.get(..2).unwrap_or_default() {
+            // A limit of time, or the reader left.
+            _ if code == "57014" => Self::Rejected(text),
             // The administrator or a crash ended the session, or the server starts or stops.
             "57" => Self::Unreachable(text),
             // Data, constraints, triggers in C, Python or PL/pgSQL, options of views.
@@ -102,6 +113,9 @@ pub trait Connector: Send + Sync {
 
 /// A connection that is being opened.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Client, String>> + Send + 'a>>;
+
+/// A lock that is not free within this time is reported: then senders keep their batches, and queries fail.
+pub(crate) const LOCK_LIMIT: &str = "5s";
 
 /// Connects.
 pub(crate) async fn connect(connector: &dyn Connector) -> Result<Client, DatabaseError> {

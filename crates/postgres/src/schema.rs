@@ -1,6 +1,6 @@
 //! Whether a database can be used, and its lock.
 
-use crate::connection::DatabaseError;
+use crate::connection::{DatabaseError, LOCK_LIMIT};
 use model::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -18,6 +18,12 @@ const HOLDER: &str = "SELECT a.pid, a.usename::text, a.usename = current_user FR
     WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
     AND (classid::bigint << 32) | objid::bigint = $1";
 
+/// The process of the own session, and its start.
+const OWN: &str =
+    "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+/// Ends a session of process `$1` that began at `$2`.
+const END: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2";
+
 /// A new table has no rows with unregistered series.
 const ALL_LOOKED: &str = "UPDATE jobmeter.state SET looked_us = -9223372036854775808";
 
@@ -31,10 +37,51 @@ pub(crate) struct State {
     /// Earlier samples are deleted.
     pub(crate) removed_us: i64,
     pub(crate) samples_removed: u64,
+    /// The number of the database, which its backups have, too. `None`: an earlier version set it up.
+    pub(crate) database_id: Option<String>,
 }
 
-/// Takes the lock for a connection of the server, and creates what is missing.
+/// A session of the server in the database.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseSession {
+    pid: i32,
+    started: String,
+}
+
+/// The own session.
+pub(crate) async fn own_session(client: &Client) -> Result<DatabaseSession, DatabaseError> {
+    let row = client.query_one(OWN, &[]).await?;
+    Ok(DatabaseSession { pid: row.try_get(0)?, started: row.try_get(1)? })
+}
+
+/// Ends a lost session of the server: the database may not notice for long that its connection is lost, and the session
+/// holds the lock of servers.
+pub(crate) async fn end_session(
+    client: &Client,
+    lost: &DatabaseSession,
+) -> Result<(), DatabaseError> {
+    client.query(END, &[&lost.pid, &lost.started]).await?;
+    Ok(())
+}
+
+/// Takes the lock for the first connection of the server, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
+    lock(client).await?;
+    // The statements would wait for any transaction that writes.
+    if is_ours(client).await? {
+        return Ok(());
+    }
+    let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
+    Ok(client.batch_execute(&all).await?)
+}
+
+/// Takes the lock for a further connection. It creates nothing: the database may be about to be restored from a backup.
+pub(crate) async fn prepare_again(client: &Client) -> Result<(), DatabaseError> {
+    lock(client).await?;
+    if is_ours(client).await? { Ok(()) } else { Err(DatabaseError::Empty) }
+}
+
+async fn lock(client: &Client) -> Result<(), DatabaseError> {
     let mut tries = LOCK_TRIES;
     while !client
         .query_one("SELECT pg_try_advisory_lock($1)", &[&database::LOCK])
@@ -47,13 +94,8 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
         }
         tokio::time::sleep(LOCK_WAIT).await;
     }
-    client.batch_execute(&format!("SET {} = 'on'", database::IS_SERVER)).await?;
-    // The statements would wait for any transaction that writes.
-    if is_ours(client).await? {
-        return Ok(());
-    }
-    let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
-    Ok(client.batch_execute(&all).await?)
+    let settings = format!("SET {} = 'on'; SET lock_timeout = '{LOCK_LIMIT}'", database::IS_SERVER);
+    Ok(client.batch_execute(&settings).await?)
 }
 
 /// Who holds the lock. Any role can take it: a session that is no server's is ended, if this role may do that.
@@ -92,14 +134,15 @@ pub(crate) async fn is_ours(client: &Client) -> Result<bool, DatabaseError> {
 
 /// The state of maintenance.
 pub(crate) async fn state(client: &Client) -> Result<State, DatabaseError> {
-    let text = "SELECT settled_us, coalesce(settling_us, $1), coalesce(removed_us, $1), samples_removed \
-                FROM jobmeter.state";
+    let text = "SELECT settled_us, coalesce(settling_us, $1), coalesce(removed_us, $1), samples_removed, \
+                to_json(state)->>'database_id' FROM jobmeter.state";
     let row = client.query_one(text, &[&i64::MIN]).await?;
     Ok(State {
         settled: row.try_get::<_, Option<i64>>(0)?.map(Timestamp),
         settling_us: row.try_get(1)?,
         removed_us: row.try_get(2)?,
         samples_removed: u64::try_from(row.try_get::<_, i64>(3)?).unwrap_or(0),
+        database_id: row.try_get(4)?,
     })
 }
 

@@ -1,16 +1,17 @@
 //! State that the store's threads and its callers share, and the limits of the store.
 
 use crate::connection::Connector;
+use crate::connection::read_pool::ReadPool;
 use crate::series_book::SeriesBook;
 use model::Timestamp;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use senders::{BatchQueue, Bookkeeping, Limits};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Clock, Outcome, Stats};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 const DAY_US: i64 = 24 * 3600 * Timestamp::SECOND;
 
@@ -37,6 +38,8 @@ pub struct Settings {
     pub statement_time_max_ms: u32,
     /// Whether the store maintains itself; otherwise only [`crate::PostgresStore::maintain`] does.
     pub background_maintenance: bool,
+    /// The file that records which batches were acknowledged.
+    pub acknowledged: Option<PathBuf>,
     /// Limits of senders.
     pub senders: Limits,
 }
@@ -63,6 +66,7 @@ impl Default for Settings {
             keep_rollups_us: [i64::MAX; 2],
             statement_time_max_ms: 0,
             background_maintenance: true,
+            acknowledged: None,
             senders: Limits::default(),
         }
     }
@@ -74,9 +78,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
-    pub(crate) readers: Arc<Semaphore>,
-    /// Connections for one statement of a thread that may have one of the others.
-    pub(crate) quick_readers: Arc<Semaphore>,
+    pub(crate) read_pool: Arc<ReadPool>,
     /// When the store was opened.
     pub(crate) opened: Timestamp,
     pub(crate) queue: BatchQueue,

@@ -1,5 +1,6 @@
 //! The store as the server uses it.
 
+use crate::connection::read_pool::{ReadPool, close_idle};
 use crate::connection::{Connector, DatabaseError, connect};
 use crate::exchange::{Exchange, jobs_copy, promoted_metrics};
 use crate::other_rows;
@@ -8,6 +9,7 @@ use crate::records;
 use crate::schema;
 use crate::series_book::SeriesBook;
 use crate::shared::{Closing, Flushes, Settings, Shared};
+use crate::writing::acknowledged::Lacking;
 use crate::writing::maintenance;
 use crate::writing::partitions::create_ahead;
 use crate::writing::writer::{GapRows, Writer};
@@ -25,14 +27,9 @@ use storage::{
     PromotedRow, SharedTables, Stats, Storage, StorageError,
 };
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
 
 /// Interval of maintenance.
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(60);
-/// Connections that read at once.
-const READERS_MAX: usize = 24;
-/// Further connections for single statements.
-const QUICK_READERS_MAX: usize = 4;
 
 /// The store on one database, shared by reference between threads. Dropping it stores the queued batches.
 pub struct PostgresStore {
@@ -67,6 +64,7 @@ impl PostgresStore {
         let prepare = async {
             let client = connect(&*connector).await?;
             schema::prepare(&client).await?;
+            let session = schema::own_session(&client).await?;
             if schema::may_lose_commits(&client).await? {
                 log::warn!(
                     "synchronous_commit is off: a crash of the database may lose acknowledged samples"
@@ -77,20 +75,23 @@ impl PostgresStore {
             other_rows::record(&client).await?;
             let series = SeriesBook::open(&client, settings.senders.series_max).await?;
             let state = schema::state(&client).await?;
-            Ok::<_, DatabaseError>((client, records, series, state))
+            Ok::<_, DatabaseError>(((client, session), records, series, state))
         };
-        let (client, records, series, state) = runtime.block_on(prepare)?;
+        let (connection, records, series, state) = runtime.block_on(prepare)?;
         let (mut books, gap_rows, next_gap) = records.into_books(&settings.senders);
         if settings.rejects_late {
             books.settled = state.settled.unwrap_or(books.settled);
         }
+        let record = settings.acknowledged.clone().zip(state.database_id);
+        let lacking = Lacking::of_backup(&mut books, record.as_ref());
+        let read_pool = Arc::new(ReadPool::new(Arc::clone(&connector)));
+        runtime.spawn(close_idle(Arc::downgrade(&read_pool)));
         let shared = Arc::new(Shared {
             connector,
             settings,
             clock,
             runtime: runtime.handle().clone(),
-            readers: Arc::new(Semaphore::new(READERS_MAX)),
-            quick_readers: Arc::new(Semaphore::new(QUICK_READERS_MAX)),
+            read_pool,
             opened,
             queue: BatchQueue::default(),
             flushed: Flushes::default(),
@@ -103,7 +104,7 @@ impl PostgresStore {
             stats: Mutex::new(Stats { samples_removed: state.samples_removed, ..Stats::default() }),
         });
         let gap_rows = GapRows { count: gap_rows, next: next_gap };
-        let writer = Writer::new(Arc::clone(&shared), runtime.handle().clone(), client, gap_rows);
+        let writer = Writer::new(Arc::clone(&shared), connection, (gap_rows, lacking), record);
         let thread = std::thread::Builder::new().name("postgres-write".to_owned());
         let mut threads = vec![thread.spawn(move || writer.run()).map_err(failed)?];
         let maintained = shared.settings.background_maintenance.then(|| Arc::clone(&shared));
@@ -186,6 +187,7 @@ impl Storage for PostgresStore {
     fn stats(&self) -> Stats {
         let (batches, bytes) = self.shared.queue.sizes();
         let (series, metrics, gaps, gaps_forgotten) = self.shared.books().sizes();
+        let pool = self.shared.read_pool.counts();
         Stats {
             series,
             metrics,
@@ -193,6 +195,9 @@ impl Storage for PostgresStore {
             gaps_forgotten,
             queue_batches: batches as u64,
             queue_bytes: bytes as u64,
+            read_connections_opened: pool.opened,
+            read_connections_kept: pool.kept,
+            read_waits: pool.waits,
             ..self.shared.stats().clone()
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct BatchMark {
 pub(crate) struct Missing {
     /// How many.
     pub(crate) batches: u64,
+    /// The last of them.
+    pub(crate) last: u64,
     /// The last instant before them.
     pub(crate) from: Timestamp,
     /// The first instant after them.
@@ -51,6 +53,59 @@ pub(crate) struct Missing {
     pub(crate) before: Timestamp,
     /// Time of receipt of the batch after them.
     pub(crate) after: Timestamp,
+}
+
+impl Missing {
+    /// Separates numbers that were acknowledged: their sender does not send them again, and nothing waits for them.
+    pub(crate) fn parts(self, acknowledged: Option<&Acknowledged>) -> impl Iterator<Item = Self> {
+        let first = self.last.saturating_sub(self.batches.saturating_sub(1));
+        let of = acknowledged.filter(|one| (one.first..=one.last).contains(&first));
+        let Some(one) = of else { return [Some(self), None].into_iter().flatten() };
+        let after = Timestamp(i64::MIN);
+        if self.last <= one.last {
+            return [Some(Self { after, ..self }), None].into_iter().flatten();
+        }
+        let (last, rest) = (one.last, self.last - one.last);
+        let lost = Self { batches: self.batches - rest, last, to: one.to.plus(1), after, ..self };
+        let rest = Self { batches: rest, from: one.to, before: one.closed, ..self };
+        [Some(lost), Some(rest)].into_iter().flatten()
+    }
+}
+
+/// The last acknowledged batch of a boot that the store does not have any more: its database was restored from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Acknowledged {
+    /// The first acknowledged number that the store does not have.
+    first: u64,
+    /// Its number.
+    last: u64,
+    /// The first instant of the boot.
+    #[serde(with = "crate::json::time")]
+    from: Timestamp,
+    /// Its last instant.
+    #[serde(with = "crate::json::time")]
+    to: Timestamp,
+    /// Its time of receipt.
+    #[serde(with = "crate::json::time")]
+    closed: Timestamp,
+}
+
+impl Acknowledged {
+    /// The number.
+    pub(crate) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The same for a store that has all numbers before `first`.
+    #[must_use]
+    pub(crate) const fn since(self, first: u64) -> Self {
+        Self { first, ..self }
+    }
+
+    /// The instant before the first sample of the boot.
+    pub(crate) fn before(&self) -> Timestamp {
+        self.from.plus(-1)
+    }
 }
 
 /// The stored numbers of a boot, in order.
@@ -135,7 +190,26 @@ impl Spans {
         let first = self.0.first()?;
         let batches = first.first.checked_sub(base).filter(|batches| *batches > 0)?;
         let (at, before) = (first.from, Timestamp(i64::MIN));
-        Some(Missing { batches, from: at, to: at, before, after: first.opened })
+        let last = first.first.saturating_sub(1);
+        Some(Missing { batches, last, from: at, to: at, before, after: first.opened })
+    }
+
+    /// The last acknowledged batch, for a store that loses it.
+    pub(crate) fn acknowledged(&self) -> Option<Acknowledged> {
+        let (first, last) = (self.0.first()?, self.0.last()?);
+        let Span { last, to, closed, .. } = *last;
+        Some(Acknowledged { first: first.first, last, from: first.from, to, closed })
+    }
+
+    /// The acknowledged numbers after the last stored one. `base`: the first number that may be missing.
+    pub(crate) fn missing_after(&self, acknowledged: &Acknowledged, base: u64) -> Option<Missing> {
+        let Acknowledged { last, to, closed, .. } = *acknowledged;
+        let stored = self.0.last();
+        let next = stored.map_or(base, |span| span.last.saturating_add(1));
+        let batches = last.checked_sub(next)?.saturating_add(1);
+        let from = stored.map_or(acknowledged.before(), |span| span.to);
+        let before = stored.map_or(closed, |span| span.closed);
+        Some(Missing { batches, last, from, to: to.plus(1), before, after: closed })
     }
 
     /// Gives up the oldest missing numbers until at most `max` holes are left: they count as stored from now
@@ -153,7 +227,9 @@ impl Spans {
 
 const fn missing(left: &Span, right: &Span) -> Missing {
     let batches = right.first.saturating_sub(left.last).saturating_sub(1);
-    Missing { batches, from: left.to, to: right.from, before: left.closed, after: right.opened }
+    let last = right.first.saturating_sub(1);
+    let (before, after) = (left.closed, right.opened);
+    Missing { batches, last, from: left.to, to: right.from, before, after }
 }
 
 #[cfg(test)]
@@ -179,7 +255,7 @@ mod tests {
         let mut spans = spans(&[0, 1, 4]);
         let (from, to) = (Timestamp(19), Timestamp(40));
         let (before, after) = (Timestamp(1010), Timestamp(1040));
-        let missing_batches = Missing { batches: 2, from, to, before, after };
+        let missing_batches = Missing { batches: 2, last: 3, from, to, before, after };
         assert_eq!(spans.missing().collect::<Vec<_>>(), [missing_batches]);
         spans.insert(mark(3));
         assert_eq!(spans.missing().map(|m| m.batches).collect::<Vec<_>>(), [1]);
@@ -209,6 +285,28 @@ mod tests {
         top.insert(BatchMark { seq: u64::MAX, instants: None, received: Timestamp(0) });
         top.insert(BatchMark { seq: u64::MAX - 1, instants: None, received: Timestamp(0) });
         assert!(top.contain(u64::MAX) && !top.contain(0));
+    }
+
+    #[test]
+    fn acknowledged_batches_that_a_restored_store_lacks_are_missing() {
+        let acknowledged = spans(&[0, 1, 2, 3, 4]).acknowledged().unwrap();
+        let mut restored = spans(&[0, 1]);
+        let acknowledged = acknowledged.since(2);
+        let missing = |spans: &Spans| {
+            spans.missing_after(&acknowledged, 0).map(|m| (m.batches, m.from.0, m.to.0))
+        };
+        assert_eq!(missing(&restored), Some((3, 19, 50)));
+        assert_eq!(missing(&Spans::default()), Some((5, -1, 50)));
+        // The next batch of the sender closes the range.
+        restored.insert(mark(5));
+        assert_eq!(missing(&restored), None);
+        assert_eq!(restored.missing().map(|m| m.batches).sum::<u64>(), 3);
+        assert_eq!(missing(&spans(&[0, 1, 2, 3, 4])), None);
+        // Those after the acknowledged ones may still arrive.
+        let later = spans(&[0, 1, 8]).missing().next().unwrap();
+        let parts = later.parts(Some(&acknowledged));
+        let parts: Vec<_> = parts.map(|m| (m.batches, m.from.0, m.to.0, m.after.0)).collect();
+        assert_eq!(parts, [(3, 19, 50, i64::MIN), (3, 49, 80, 1080)]);
     }
 
     #[test]

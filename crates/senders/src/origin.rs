@@ -1,6 +1,6 @@
 //! One known sender: what it sent, when, and which of its batches are stored.
 
-use crate::dedup_window::{BatchMark, Missing, Span, Spans};
+use crate::dedup_window::{Acknowledged, BatchMark, Missing, Span, Spans};
 use crate::json;
 use crate::json::BootText;
 use crate::limits::Limits;
@@ -70,6 +70,41 @@ pub(crate) struct BootState {
     /// Its first number that may be missing.
     #[serde(default)]
     pub(crate) base: u64,
+    /// What a restored store lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<Acknowledged>,
+}
+
+impl BootState {
+    fn new(boot: BootText, received: Timestamp, base: u64) -> Self {
+        Self { boot, received, spans: Spans::default(), base, acknowledged: None }
+    }
+
+    /// The missing numbers after the first stored one, and those that were acknowledged.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = Missing> {
+        let lost = self.acknowledged.as_ref();
+        let after = lost.and_then(|lost| self.spans.missing_after(lost, self.base));
+        self.spans.missing().chain(after).flat_map(move |missing| missing.parts(lost))
+    }
+
+    /// Missing numbers of it, those that were acknowledged apart.
+    pub(crate) fn parts(&self, missing: Missing) -> impl Iterator<Item = Missing> {
+        missing.parts(self.acknowledged.as_ref())
+    }
+
+    /// The last number that was acknowledged.
+    fn last(&self) -> Option<u64> {
+        let stored = self.spans.last().map(|span| span.last);
+        stored.max(self.acknowledged.as_ref().map(Acknowledged::last))
+    }
+
+    /// Gives up all missing numbers. Returns them.
+    pub(crate) fn give_up(&mut self) -> Vec<Missing> {
+        let missing = self.missing().collect();
+        self.spans.give_up(0);
+        self.acknowledged = None;
+        missing
+    }
 }
 
 /// A boot that left the window.
@@ -178,8 +213,7 @@ impl OriginState {
         let place = self.boots.iter().position(|state| state.boot.0 == boot);
         if place.is_none() {
             let base = self.gone(boot).map_or(0, |last| last.saturating_add(1));
-            let (boot, received) = (BootText(boot), mark.received);
-            self.boots.push(BootState { boot, received, spans: Spans::default(), base });
+            self.boots.push(BootState::new(BootText(boot), mark.received, base));
         }
         let place = place.unwrap_or(self.boots.len().saturating_sub(1));
         self.follow(place, &mark);
@@ -233,7 +267,8 @@ impl OriginState {
     /// moves to a new server.
     pub(crate) fn missing_first(&self, state: &BootState) -> Option<Missing> {
         let missing = state.spans.missing_before(state.base)?;
-        let from = self.last_before(state.boot.0, missing.to)?;
+        let from = self.last_before(state.boot.0, missing.to);
+        let from = from.or(state.acknowledged.as_ref().map(Acknowledged::before))?;
         Some(Missing { from, before: missing.after, ..missing })
     }
 
@@ -260,14 +295,15 @@ impl OriginState {
 
     fn forget(&mut self, place: usize) -> Vec<Missing> {
         let mut state = self.boots.remove(place);
-        let last = state.spans.last().map_or(u64::MAX, |span| span.last);
+        let last = state.last().unwrap_or(u64::MAX);
         let first = self.missing_first(&state);
         self.gone.retain(|gone| *gone.boot() != state.boot);
         self.gone.push_back(PastBoot::Through { boot: state.boot, last });
         if self.gone.len() > GONE_MAX {
             self.gone.pop_front();
         }
-        first.into_iter().chain(state.spans.give_up(0)).collect()
+        let first = first.into_iter().flat_map(|missing| state.parts(missing)).collect();
+        [first, state.give_up()].concat()
     }
 
     /// Gaps for missing batches, with the cause "log damaged" where damage of the log explains them.
@@ -301,6 +337,32 @@ impl OriginState {
                 && self.devices.contains(&DeviceText(device.clone()))
     }
 
+    /// Records what was acknowledged, as far as this state of a restored store lacks it. Returns whether it lacks anything.
+    pub(crate) fn lacks(&mut self, before: &Self) -> bool {
+        let mut lacks = false;
+        for known in &before.boots {
+            let acknowledged =
+                known.spans.acknowledged().filter(|one| known.last() == Some(one.last()));
+            let Some(acknowledged) = acknowledged.or(known.acknowledged) else { continue };
+            if self.gone(known.boot.0).is_some_and(|last| acknowledged.last() <= last) {
+                continue;
+            }
+            let place = self.boots.iter().position(|state| state.boot == known.boot);
+            if place.is_none() {
+                self.boots.push(BootState::new(known.boot, known.received, known.base));
+            }
+            let place = place.unwrap_or(self.boots.len().saturating_sub(1));
+            let Some(state) = self.boots.get_mut(place) else { continue };
+            if state.last().is_none_or(|last| last < acknowledged.last()) {
+                let stored = state.spans.last();
+                let first = stored.map_or(state.base, |span| span.last.saturating_add(1));
+                (state.acknowledged, lacks) = (Some(acknowledged.since(first)), true);
+                self.received = self.received.max(before.received);
+            }
+        }
+        lacks
+    }
+
     /// Records that it sends samples of a device.
     pub(crate) fn claim(&mut self, device: &DeviceId) {
         if self.devices.len() < OriginInfo::DEVICES_MAX {
@@ -318,7 +380,7 @@ impl OriginState {
             boot: state.boot.0,
             received: state.received,
             last_seq: state.spans.last().map_or(0, |span| span.last),
-            missing: state.spans.missing().map(|missing| missing.batches).sum(),
+            missing: state.missing().map(|missing| missing.batches).sum(),
             instants: state.spans.instants(),
         };
         OriginInfo {

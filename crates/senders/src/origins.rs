@@ -2,7 +2,7 @@
 
 use crate::dedup_window::Missing;
 use crate::limits::Limits;
-use crate::origin::{LOG, OriginState, Received};
+use crate::origin::{BootState, LOG, OriginState, Received};
 use crate::share::{Share, ShareCounts};
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};
@@ -58,14 +58,20 @@ impl Origins {
     }
 
     /// Replaces the states by those that a store has, after it could not write. Each origin keeps its number, so what refers to it
-    /// remains valid. Nothing of an origin without a stored state is stored.
-    pub fn restore(&mut self, stored: Vec<OriginState>) {
+    /// remains valid. Nothing of an origin without a stored state is stored. Returns the origins with acknowledged batches
+    /// that the store lacks, because its database was restored from a backup: these batches are missing from now on.
+    pub fn restore(&mut self, stored: Vec<OriginState>) -> Vec<OriginNumber> {
         let mut stored: HashMap<Origin, OriginState> =
             stored.into_iter().map(|state| (state.name.clone(), state)).collect();
-        for state in self.list.iter_mut().flatten() {
+        let mut lacking = Vec::new();
+        for (state, number) in self.list.iter_mut().zip(0..) {
+            let Some(state) = state else { continue };
             let found = stored.remove(&state.name);
             let mut new = found.unwrap_or_else(|| OriginState::new(state.name.clone()));
             new.claim_as(state);
+            if new.lacks(state) {
+                lacking.push(number);
+            }
             *state = new;
         }
         for state in stored.into_values() {
@@ -75,6 +81,21 @@ impl Origins {
                 *new = state;
             }
         }
+        lacking
+    }
+
+    /// Adds what an earlier process acknowledged. Returns the origins with batches that the store lacks, as [`Self::restore`].
+    pub fn compare(&mut self, acknowledged: &[OriginState]) -> Vec<OriginNumber> {
+        let mut lacking = Vec::new();
+        for before in acknowledged {
+            let Some(number) = self.number(&before.name, usize::MAX) else { continue };
+            let Some(state) = self.get_mut(number) else { continue };
+            if state.lacks(before) {
+                state.claim_as(before);
+                lacking.push(number);
+            }
+        }
+        lacking
     }
 
     /// The sender with a number.
@@ -110,7 +131,7 @@ impl Origins {
                 |state: &mut OriginState| state.name.is_of_user() && state.is_forgotten(now);
             let Some(mut state) = slot.take_if(ended) else { continue };
             let missing: Vec<Missing> =
-                state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
+                state.boots.iter_mut().flat_map(BootState::give_up).collect();
             given_up.extend(state.lost(missing, &self.damage));
             self.by_name.remove(&state.name);
             self.shares.subtract(Some(Share::Users), 1);
@@ -151,14 +172,15 @@ impl Origins {
                     self.damage.iter().any(|lost| missing.is_first_and_explained_by(lost));
                 let since = state.missing_first(boot);
                 if !explained {
-                    return since;
+                    return Some((boot, since?));
                 }
                 let from = since.map_or(missing.from, |since| since.from);
-                Some(Missing { from, ..missing })
+                Some((boot, Missing { from, ..missing }))
             });
-            let first: Vec<Missing> = first.collect();
+            let first: Vec<Missing> =
+                first.flat_map(|(boot, missing)| boot.parts(missing)).collect();
             unexplained.retain(|lost| !first.iter().any(|one| one.is_first_and_explained_by(lost)));
-            let open = state.boots.iter().flat_map(|boot| boot.spans.missing());
+            let open = state.boots.iter().flat_map(BootState::missing);
             let open: Vec<Missing> = open.chain(first).collect();
             unexplained.retain(|lost| !open.iter().any(|one| one.is_explained_by(lost)));
             let due =
@@ -302,6 +324,45 @@ mod tests {
         let infos = origins.infos();
         let names: Vec<&str> = infos.iter().map(|info| info.origin.as_str()).collect();
         assert_eq!((names, infos[0].devices.len()), (vec!["n1", "n2", "n3"], 2));
+    }
+
+    #[test]
+    fn acknowledged_batches_that_a_restored_database_lacks_are_gaps() {
+        let mut origins = origins();
+        let backup: Vec<_> = origins.all().cloned().collect();
+        let limits = Limits::default();
+        for (seq, at) in [(5, 600), (6, 700)] {
+            origins.get_mut(0).unwrap().note(&stored(1, seq, at), &limits);
+        }
+        origins.get_mut(0).unwrap().note(&stored(2, 0, 800), &limits);
+        let new = origins.number(&Origin::new("n2").unwrap(), 10).unwrap();
+        origins.get_mut(new).unwrap().claim(&DeviceId::new("n2").unwrap());
+        origins.get_mut(new).unwrap().note(&stored(7, 0, 900), &limits);
+        let acknowledged: Vec<_> = origins.all().cloned().collect();
+        assert!(origins.restore(acknowledged.clone()).is_empty());
+        let gaps = |origins: &Origins| {
+            let gaps = origins.missing(Timestamp(5000), 10, [].iter());
+            let all = gaps.iter().map(|gap| (gap.device.to_string(), gap.from.0, gap.to.0));
+            all.collect::<Vec<_>>()
+        };
+        let mut later = Origins::new(backup.clone(), Vec::new());
+        assert_eq!(origins.restore(backup.clone()), [0, new]);
+        assert_eq!(later.compare(&acknowledged).len(), 2);
+        for origins in [&mut origins, &mut later] {
+            let n1 = |from, to| ("n1".to_owned(), from, to);
+            let missing = [n1(200, 500), n1(500, 701), n1(799, 801), ("n2".to_owned(), 899, 901)];
+            assert_eq!(gaps(origins), missing);
+            assert_eq!(origins.missing(Timestamp(600), 1000, [].iter()).len(), 3, "without delay");
+            // Senders go on after the last acknowledged batch.
+            origins.get_mut(0).unwrap().note(&stored(1, 7, 1000), &limits);
+            origins.get_mut(1).unwrap().note(&stored(7, 1, 1100), &limits);
+            let missing = [n1(200, 500), n1(500, 1000), n1(799, 801), ("n2".to_owned(), 899, 1100)];
+            assert_eq!(gaps(origins), missing);
+            // The states survive their text form, and a second comparison adds nothing.
+            let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
+            let mut again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
+            assert_eq!((gaps(&again), again.compare(&acknowledged).len()), (missing.to_vec(), 0));
+        }
     }
 
     #[test]

@@ -261,6 +261,12 @@ pub struct Stats {
     pub gaps_forgotten: u64,
     /// What scans read from blocks since the start of this process.
     pub read: ReadCounts,
+    /// Connections that queries opened to a database since the start of this process.
+    pub read_connections_opened: u64,
+    /// Connections that are open and without a query.
+    pub read_connections_kept: u64,
+    /// Queries that waited for a free connection.
+    pub read_waits: u64,
 }
 
 impl Stats {

@@ -16,6 +16,8 @@ pub const JOBS_FILE: &str = "jobs.sqlite";
 /// On-demand requests to agents, in the same folder.
 pub const DEMAND_FILE: &str = "demand.sqlite";
 
+/// Which batches were acknowledged, beside a database with the samples, in the same folder.
+pub const ACKNOWLEDGED_FILE: &str = "acknowledged.json";
 /// Audit of writes and of reads of other users' data, in the same folder.
 pub const AUDIT_FILE: &str = "audit.log";
 /// The audit of ordinary users, in the same folder.

@@ -1,6 +1,7 @@
 //! A view of the store, and its samples series by series.
 
 use crate::connection::DatabaseError;
+use crate::connection::read_pool::Reader;
 use crate::copy::Micros;
 use crate::reading::session::{Query, RowScan, Session};
 use crate::schema::without_places;
@@ -10,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
-use tokio::sync::Semaphore;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -82,27 +82,27 @@ impl View {
     /// A view for a query whose reader may leave.
     pub(crate) fn until(shared: &Arc<Shared>, has_left: Arc<AtomicBool>) -> Self {
         let time_max_ms = shared.settings.statement_time_max_ms;
-        Self::with(shared, &shared.readers, time_max_ms, has_left)
+        Self::with(shared, Reader::Query, time_max_ms, has_left)
     }
 
     /// A view for maintenance, which takes its time, and computes all windows from samples.
     pub(crate) fn recomputing(shared: &Arc<Shared>) -> Self {
-        Self { recomputes: true, ..Self::with(shared, &shared.readers, 0, Arc::default()) }
+        Self { recomputes: true, ..Self::with(shared, Reader::Query, 0, Arc::default()) }
     }
 
     /// A view for one quick read of a thread that may have another view.
     pub(crate) fn quick(shared: &Arc<Shared>) -> Self {
         let time_max_ms = shared.settings.statement_time_max_ms;
-        Self::with(shared, &shared.quick_readers, time_max_ms, Arc::default())
+        Self::with(shared, Reader::Quick, time_max_ms, Arc::default())
     }
 
     fn with(
         shared: &Arc<Shared>,
-        free: &Arc<Semaphore>,
+        reader: Reader,
         time_max_ms: u32,
         has_left: Arc<AtomicBool>,
     ) -> Self {
-        let session = Session::new(shared, free, time_max_ms, has_left);
+        let session = Session::new(shared, reader, time_max_ms, has_left);
         Self { shared: Arc::clone(shared), session, filter: None, recomputes: false }
     }
 

@@ -21,13 +21,10 @@ const UNTIMED: &str = "SELECT rows_hidden + (SELECT count(*) FROM metrics WHERE 
 
 /// Registers the series of all rows that nothing recorded. Returns whether the store is not closing.
 pub(crate) fn look(connection: &MaintenanceConnection<'_>) -> Result<bool, StorageError> {
-    let MaintenanceConnection { shared, client } = connection;
-    {
-        // The writer's transactions hold a lock that the trigger's creation needs.
-        let _committing = shared.committing.lock();
-        if !shared.runtime.block_on(other_rows::record(client))? {
-            return Ok(true);
-        }
+    let MaintenanceConnection { shared, client, .. } = connection;
+    // The writer's transactions hold a lock that the trigger's creation needs.
+    if !connection.pausing(|| connection.wait(other_rows::record(client)))? {
+        return Ok(true);
     }
     while let Some((from, to)) = next(connection)? {
         if shared.closing.is_closed() {

@@ -135,7 +135,7 @@ pub(super) fn write(
     selector: &Selector,
     (first, last): (i64, i64),
 ) -> Result<(), StorageError> {
-    let MaintenanceConnection { shared, client } = connection;
+    let MaintenanceConnection { shared, client, .. } = connection;
     let (first, last) = (Timestamp(first), Timestamp(last));
     for window_us in WINDOWS_US {
         let mut rows = RollupRows::default();

@@ -32,10 +32,8 @@ const REFRESH_US: i64 = 3 * 24 * GRAIN_US;
 /// Does all due maintenance. A part that fails does not stop the others.
 pub(crate) fn maintain(shared: &Arc<Shared>) -> Result<(), StorageError> {
     let connection = MaintenanceConnection::open(shared)?;
-    let created = {
-        let _committing = shared.committing.lock();
-        shared.runtime.block_on(create_ahead(&connection.client, shared.now()))
-    };
+    let created =
+        connection.pausing(|| connection.wait(create_ahead(&connection.client, shared.now())));
     let settled = register_and_settle(&connection);
     let settled = settled.and(remove_old(&connection));
     let drained = TABLES.iter().map(|table| drain(&connection, table));

@@ -1,7 +1,8 @@
 //! The connection of maintenance: statements of one thread, and exclusive locks for moments.
 
-use crate::connection::{DatabaseError, connect};
+use crate::connection::{DatabaseError, LOCK_LIMIT, connect};
 use crate::shared::Shared;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -13,23 +14,68 @@ const LOCK_PAUSE: Duration = Duration::from_millis(500);
 /// A lock that is not free within this time is tried later: others that want the table wait meanwhile.
 pub(crate) const LOCK_BRIEFLY: &str = "SET LOCAL lock_timeout = '100ms'";
 
+/// Longest time of a statement for which the writer pauses.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// A connection of one thread.
 pub(crate) struct MaintenanceConnection<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) client: Client,
+    /// Whether the writer pauses.
+    is_pausing: Cell<bool>,
+    /// A statement did not end in time.
+    is_lost: Cell<bool>,
 }
 
 impl<'a> MaintenanceConnection<'a> {
     pub(crate) fn open(shared: &'a Arc<Shared>) -> Result<Self, DatabaseError> {
-        let opened = Self { shared, client: shared.runtime.block_on(connect(&*shared.connector))? };
-        // The role may have a limit that suits queries.
-        opened.execute("SET statement_timeout = 0")?;
+        let client = shared.runtime.block_on(connect(&*shared.connector))?;
+        let opened =
+            Self { shared, client, is_pausing: Cell::new(false), is_lost: Cell::new(false) };
+        // The role may have a limit that suits queries. A lock of another session must not hold maintenance, which may hold
+        // the writer.
+        let limits = format!("SET statement_timeout = 0; SET lock_timeout = '{LOCK_LIMIT}'");
+        opened.execute(&limits)?;
         Ok(opened)
     }
 
     /// Executes statements without values.
     pub(crate) fn execute(&self, statements: &str) -> Result<(), DatabaseError> {
-        Ok(self.shared.runtime.block_on(self.client.batch_execute(statements))?)
+        self.wait(self.client.batch_execute(statements))
+    }
+
+    /// Does some work while the writer pauses. Its statements have a limit of time.
+    pub(crate) fn pausing<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _committing = self.shared.committing.lock();
+        self.is_pausing.set(true);
+        let done = work();
+        self.is_pausing.set(false);
+        done
+    }
+
+    /// Waits for the end of a statement.
+    pub(crate) fn wait<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, DatabaseError>
+    where
+        DatabaseError: From<E>,
+    {
+        let silent = || DatabaseError::Unreachable(format!("no answer within {PAUSE_MAX:?}"));
+        if self.is_lost.get() {
+            return Err(silent());
+        }
+        if !self.is_pausing.get() {
+            return Ok(self.shared.runtime.block_on(work)?);
+        }
+        let limited = async { tokio::time::timeout(PAUSE_MAX, work).await };
+        match self.shared.runtime.block_on(limited) {
+            Ok(done) => Ok(done?),
+            Err(_) => {
+                self.is_lost.set(true);
+                Err(silent())
+            }
+        }
     }
 
     /// The rows of a statement.
@@ -38,7 +84,7 @@ impl<'a> MaintenanceConnection<'a> {
         statement: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, DatabaseError> {
-        Ok(self.shared.runtime.block_on(self.client.query(statement, values))?)
+        self.wait(self.client.query(statement, values))
     }
 
     /// The number in the only row of a statement.
@@ -47,8 +93,7 @@ impl<'a> MaintenanceConnection<'a> {
         statement: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<i64, DatabaseError> {
-        let row = self.shared.runtime.block_on(self.client.query_one(statement, values))?;
-        Ok(row.try_get(0)?)
+        Ok(self.wait(self.client.query_one(statement, values))?.try_get(0)?)
     }
 
     /// One transaction: all that `work` does, or nothing.
@@ -85,9 +130,8 @@ impl<'a> MaintenanceConnection<'a> {
 
     /// Whether an exclusive lock on a table is free now. It is tried before work that is useless without it.
     pub(crate) fn is_free(&self, table: &str) -> Result<bool, DatabaseError> {
-        let _committing = self.shared.committing.lock();
         let lock = format!("{LOCK_BRIEFLY}; LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE");
-        match self.transaction(|| self.execute(&lock)) {
+        match self.pausing(|| self.transaction(|| self.execute(&lock))) {
             Err(DatabaseError::Busy(_)) => Ok(false),
             other => other.map(|()| true),
         }
@@ -96,14 +140,17 @@ impl<'a> MaintenanceConnection<'a> {
     fn finish(&self, step: impl Fn() -> Result<(), DatabaseError>) -> Result<bool, DatabaseError> {
         for _ in 0..LOCK_TRIES {
             // The writer's transactions hold locks on all tables of samples.
-            let committing = self.shared.committing.lock();
-            self.execute(&format!("SAVEPOINT step; {LOCK_BRIEFLY}"))?;
-            match step() {
-                Ok(()) => return self.execute("COMMIT").map(|()| true),
-                Err(DatabaseError::Busy(_)) => self.execute("ROLLBACK TO step")?,
-                Err(error) => return Err(error),
+            let done = self.pausing(|| {
+                self.execute(&format!("SAVEPOINT step; {LOCK_BRIEFLY}"))?;
+                match step() {
+                    Ok(()) => self.execute("COMMIT").map(|()| true),
+                    Err(DatabaseError::Busy(_)) => self.execute("ROLLBACK TO step").map(|()| false),
+                    Err(error) => Err(error),
+                }
+            })?;
+            if done {
+                return Ok(true);
             }
-            drop(committing);
             if self.shared.closing.wait(LOCK_PAUSE) {
                 break;
             }

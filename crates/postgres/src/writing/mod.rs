@@ -1,5 +1,6 @@
 //! What changes the database: batches, and maintenance.
 
+pub(crate) mod acknowledged;
 mod archive;
 mod commit;
 mod discovery;

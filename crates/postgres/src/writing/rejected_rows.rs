@@ -17,8 +17,10 @@ const COPY_NODES: &str = "COPY metrics (timestamp, device_id, metric_id, value, 
                           FROM STDIN (FORMAT binary)";
 const COPY_JOBS: &str = "COPY jobmeter.job_metrics (timestamp, device_id, metric_id, value, labels, \
                          cluster, job_id) FROM STDIN (FORMAT binary)";
-/// Deferred constraints of the site apply at once: an error of COMMIT names no row.
-pub(crate) const BEGIN: &str = "BEGIN; SET CONSTRAINTS ALL IMMEDIATE";
+/// Deferred constraints of the site apply at once: an error of COMMIT names no row. A lock that is not free is an error here:
+/// one at the start of a COPY costs the connection.
+pub(crate) const BEGIN: &str = "BEGIN; SET CONSTRAINTS ALL IMMEDIATE; \
+    LOCK TABLE ONLY metrics, ONLY jobmeter.job_metrics IN ROW EXCLUSIVE MODE";
 /// Most COPYs and most time of one search; then the batches that were not reached wait for the next transaction.
 const COPIES_MAX: u32 = 5000;
 const TIME_MAX: Duration = Duration::from_secs(20);

@@ -71,17 +71,19 @@ pub(crate) fn remove_series(
         return Ok(());
     }
     // The writer adds no sample of them meanwhile.
-    let _committing = shared.committing.lock();
-    let oldest = connection.query(OLDEST, &[&Micros(i64::MIN)])?;
-    let oldest = oldest.first().map(|row| row.try_get::<_, Option<Micros>>(0)).transpose()?;
-    let before = oldest.flatten().map_or(before, |oldest| oldest.0.min(before));
-    let mut ids = ended(before);
-    ids.truncate(SERIES_MAX);
-    // Later windows have no sample of them.
-    let rows = connection.query(REMOVE_SERIES, &[&ids, &WINDOWS_US.as_slice(), &before])?;
-    let removed = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i64>, _>>()?;
-    shared.series().remove(&removed);
-    Ok(())
+    connection.pausing(|| {
+        let oldest = connection.query(OLDEST, &[&Micros(i64::MIN)])?;
+        let oldest = oldest.first().map(|row| row.try_get::<_, Option<Micros>>(0)).transpose()?;
+        let before = oldest.flatten().map_or(before, |oldest| oldest.0.min(before));
+        let mut ids = ended(before);
+        ids.truncate(SERIES_MAX);
+        // Later windows have no sample of them.
+        let rows = connection.query(REMOVE_SERIES, &[&ids, &WINDOWS_US.as_slice(), &before])?;
+        let removed =
+            rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i64>, _>>()?;
+        shared.series().remove(&removed);
+        Ok(())
+    })
 }
 
 /// What may be deleted.

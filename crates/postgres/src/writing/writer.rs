@@ -3,9 +3,10 @@
 use crate::connection::{DatabaseError, connect};
 use crate::other_rows;
 use crate::records::{self, Records, SeriesRows, SpanChanges};
-use crate::schema;
+use crate::schema::{self, DatabaseSession};
 use crate::series_book::{BookChange, SeriesBook};
 use crate::shared::Shared;
+use crate::writing::acknowledged::{self, Lacking, Record};
 use crate::writing::commit::Commit;
 use crate::writing::partitions::create_ahead;
 use crate::writing::rejected_rows;
@@ -26,8 +27,12 @@ const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
 const CLEAN_US: i64 = 3600 * Timestamp::SECOND;
 /// Rows of evicted gaps that remain.
 const GAP_ROWS_EXTRA: usize = 1000;
+/// Interval of recording which batches are acknowledged.
+const RECORD_US: i64 = 60 * Timestamp::SECOND;
 /// Longest transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
+/// How long a commit waits for maintenance, which locks the tables for moments.
+const MAINTENANCE_WAIT: Duration = Duration::from_secs(10);
 /// Least time between two tries to connect.
 const RETRY_US: i64 = Timestamp::SECOND;
 
@@ -45,7 +50,15 @@ pub(crate) struct Writer {
     runtime: Handle,
     /// Holds the lock on the database; `None` after a failure.
     client: Option<Client>,
+    /// The session of the current or of the last connection.
+    session: DatabaseSession,
     gap_rows: GapRows,
+    /// What a restored database lacks.
+    lacking: Lacking,
+    /// Where acknowledged batches are recorded.
+    record: Option<Record>,
+    /// The commits of the last record, and its time.
+    recorded: (u64, Timestamp),
     /// The version of the catalogue that the database has.
     catalogue: Option<u64>,
     tried: Timestamp,
@@ -58,16 +71,20 @@ impl Writer {
     /// A writer on a connection that holds the lock.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        runtime: Handle,
-        client: Client,
-        gap_rows: GapRows,
+        (client, session): (Client, DatabaseSession),
+        (gap_rows, lacking): (GapRows, Lacking),
+        record: Option<Record>,
     ) -> Self {
         let now = shared.now();
         Self {
+            runtime: shared.runtime.clone(),
             shared,
-            runtime,
             client: Some(client),
+            session,
             gap_rows,
+            lacking,
+            record,
+            recorded: (0, now),
             catalogue: None,
             tried: now,
             expired: now,
@@ -99,7 +116,10 @@ impl Writer {
             return self.defer(requests, &why);
         }
         let shared = Arc::clone(&self.shared);
-        let _committing = shared.committing.lock();
+        let Some(_committing) = shared.committing.try_lock_for(MAINTENANCE_WAIT) else {
+            let why = "maintenance of the database waits for a lock or for the database";
+            return self.defer(requests, &DeferReason::Unavailable(why.to_owned()));
+        };
         let mut dones = Vec::new();
         let mut commit = Commit::default();
         {
@@ -116,7 +136,7 @@ impl Writer {
         match written {
             Ok(draft) => self.apply(commit, draft),
             Err(error) => {
-                self.lose(&error);
+                self.undo(&error);
                 let why = DeferReason::Unavailable(error.to_string());
                 // Those that were decided before the transaction stay.
                 for outcome in &mut outcomes {
@@ -209,6 +229,20 @@ impl Writer {
         stats.last_failure = None;
     }
 
+    /// Ends the transaction after an error. The database reported that it stored nothing, or it is unknown.
+    fn undo(&mut self, error: &DatabaseError) {
+        let is_reported = matches!(error, DatabaseError::Busy(_) | DatabaseError::Rejected(_));
+        let client = self.client.as_ref().filter(|client| is_reported && !client.is_closed());
+        let ended = client.map(|client| {
+            let rolled_back = async { Ok(client.batch_execute("ROLLBACK").await?) };
+            self.runtime.block_on(within(rolled_back))
+        });
+        match ended {
+            Some(Ok(())) => self.failed(error),
+            _ => self.lose(error),
+        }
+    }
+
     /// Gives the connection up: it is unknown what the database has committed.
     fn lose(&mut self, error: &DatabaseError) {
         self.client = None;
@@ -232,21 +266,23 @@ impl Writer {
             return Err(DatabaseError::Unreachable("it did not answer a second ago".to_owned()));
         }
         (self.client, self.tried) = (None, now);
-        let shared = Arc::clone(&self.shared);
+        let (shared, lost) = (Arc::clone(&self.shared), self.session.clone());
         let opened = self.runtime.block_on(within(async {
             let client = connect(&*shared.connector).await?;
-            schema::prepare(&client).await?;
+            schema::end_session(&client, &lost).await?;
+            schema::prepare_again(&client).await?;
+            let session = schema::own_session(&client).await?;
             create_ahead(&client, now).await?;
             let records = records::load(&client, &shared.settings.senders, now).await?;
             let book = SeriesBook::open(&client, shared.settings.senders.series_max).await?;
-            Ok::<_, DatabaseError>((client, records, book))
+            Ok::<_, DatabaseError>((client, session, records, book))
         }));
-        let (client, Records { origins, gaps, .. }, book) = opened?;
+        let (client, session, Records { origins, gaps, .. }, book) = opened?;
+        self.session = session;
         {
             // Live series and metrics remain: they do not depend on what is stored.
             let mut books = shared.books();
-            books.origins.restore(origins);
-            books.gaps = gaps.gaps;
+            self.lacking.replace(&mut books, (origins, gaps.gaps));
         }
         shared.series().replace(book);
         self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
@@ -270,6 +306,20 @@ impl Writer {
             self.checked = now;
             let result = self.checkpoint();
             self.shared.flushed.done(result.map_err(|error| error.to_string()));
+        }
+        if closing || now.since(self.recorded.1).abs() >= RECORD_US {
+            self.record(now);
+        }
+    }
+
+    /// Records which batches are acknowledged, if there are new ones.
+    fn record(&mut self, now: Timestamp) {
+        let commits = self.shared.stats().commits;
+        let is_new = std::mem::replace(&mut self.recorded, (commits, now)).0 != commits;
+        let Some((path, database)) = self.record.as_ref().filter(|_| is_new) else { return };
+        let written = acknowledged::write(path, database, self.shared.books().origins.all());
+        if let Err(error) = written {
+            log::warn!("cannot write {}: {error}", path.display());
         }
     }
 
@@ -322,6 +372,8 @@ impl Writer {
             return Err(DatabaseError::Unreachable("not connected".to_owned()));
         };
         let shared = &self.shared;
+        let (lacking, next_gap) = (&self.lacking, self.gap_rows.next);
+        let states = lacking.states(&shared.books());
         let checkpoint = async {
             for recorded in other_rows::recorded(client).await? {
                 shared.series().register_recorded(recorded);
@@ -335,15 +387,23 @@ impl Writer {
             rows.put(client).await?;
             other_rows::mark_late(client, &late).await?;
             other_rows::remove(client, &recorded).await?;
+            let gaps = lacking.put(client, &states, next_gap).await?;
             client.batch_execute("COMMIT").await?;
             shared.series().forget_recorded(&recorded);
-            Ok(())
+            Ok(gaps)
         };
-        let written = self.runtime.block_on(within(checkpoint));
-        if let Err(error) = &written {
-            self.lose(error);
+        match self.runtime.block_on(within(checkpoint)) {
+            Ok(gaps) => {
+                self.lacking = Lacking::default();
+                self.gap_rows.count += gaps;
+                self.gap_rows.next += i64::try_from(gaps).unwrap_or(0);
+                Ok(())
+            }
+            Err(error) => {
+                self.lose(&error);
+                Err(error)
+            }
         }
-        written
     }
 }
 

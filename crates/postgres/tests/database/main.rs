@@ -8,6 +8,7 @@ mod faults;
 mod hypertables;
 mod other_rows;
 mod partitions;
+mod read_connections;
 mod records;
 mod rejected_rows;
 mod rollup_partitions;

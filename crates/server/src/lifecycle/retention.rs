@@ -3,6 +3,7 @@
 //! At startup the server logs how long the data will last at the current rate.
 
 use crate::ingest::declared_metrics::declared;
+use config::paths::ACKNOWLEDGED_FILE;
 use config::{Bytes, RetentionSettings, ServerConfig};
 use model::Timestamp;
 use std::path::Path;
@@ -47,7 +48,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
 }
 
 /// Returns the settings of the store on PostgreSQL. Only a limit of age deletes something.
-pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
+pub(crate) fn postgres_settings(config: &ServerConfig, data: &Path) -> postgres::Settings {
     let RetentionSettings { samples_age_max, minutes_age_max, hours_age_max, late_max, .. } =
         config.retention;
     let archive_us = kept(None, config.retention.archive_age_max).age_us;
@@ -59,6 +60,7 @@ pub(crate) fn postgres_settings(config: &ServerConfig) -> postgres::Settings {
     let default = postgres::Settings::default();
     postgres::Settings {
         archive,
+        acknowledged: Some(data.join(ACKNOWLEDGED_FILE)),
         settle_after_us: late_max.map_or(default.settle_after_us, micros),
         rejects_late: late_max.is_some(),
         statement_time_max_ms: u32::try_from(config.query.time_max.as_millis()).unwrap_or(0),

@@ -64,7 +64,7 @@ pub(crate) fn open(
             }
             let address = store_address(&config.store)?;
             let shown = address.to_string();
-            let settings = retention::postgres_settings(config);
+            let settings = retention::postgres_settings(config, data);
             let store =
                 PostgresStore::open(Arc::new(Database(address)), settings, Arc::new(clock::now));
             let failed = |error| StoreError::Database { address: shown, error };

@@ -380,6 +380,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
              beyond the limits.",
             stats.rows_hidden,
         ),
+        ("read_connections_kept", "Unused database sessions.", stats.read_connections_kept),
         (
             "claimed_devices",
             "Devices that several nodes claim.",
@@ -424,6 +425,8 @@ fn store_counters(stats: &Stats, page: &mut Page) {
         ("read_bytes_total", "Bytes that queries read from blocks.", stats.read.bytes),
         ("read_row_groups_total", "Row groups that queries read.", stats.read.row_groups),
         ("read_rows_total", "Rows that queries decoded.", stats.read.rows),
+        ("read_connections_total", "Database sessions of queries.", stats.read_connections_opened),
+        ("read_waits_total", "Queries that waited for a database session.", stats.read_waits),
     ];
     for (what, help, value) in counters {
         page.counter(&format!("jobmeter_store_{what}"), help, value);
