@@ -288,6 +288,30 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_does_not_answer_in_time_gets_smaller_requests() {
+        let device = DeviceId::new("n").unwrap();
+        let identity = (Origin::new("n").unwrap(), Boot([1; 16]));
+        let at = Timestamp::from_seconds(1000);
+        let stepped = Stepped::start(None, identity, device.clone(), at, 0).unwrap();
+        let mut agent = Agent { stepped, sink: Sink::new(device) };
+        for second in 0..8 {
+            tick(&mut agent, 1000 + second, second * 1000);
+        }
+        let mut agent = agent.stepped;
+        let frames = |agent: &mut Stepped, answers: bool| {
+            let sent = agent.send(at, 0).unwrap();
+            let late = Failure::TimedOut("no answer".to_owned());
+            let answer = if answers { Ok(stored(&sent.body)) } else { Err(late) };
+            let wait = agent.answered(at, 0, answer);
+            assert_eq!(wait.is_zero(), answers);
+            Frames::of(&sent.body).count()
+        };
+        let counts: Vec<usize> =
+            [false, false, true, true].map(|answers| frames(&mut agent, answers)).into();
+        assert_eq!(counts, [8, 4, 2, 4], "each answer doubles the next request");
+    }
+
+    #[test]
     fn a_start_without_a_spool_leaves_unsent_batches_in_one_at_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let settings =

@@ -9,10 +9,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use ureq::RequestBuilder;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::WithBody;
+use ureq::{RequestBuilder, Timeout};
 use wire::{Answer, STATUS_HEADER};
 
 /// Maximum size of a response body.
@@ -51,6 +51,8 @@ impl std::fmt::Debug for Authorization {
 pub enum Failure {
     /// The server is unreachable, or its response is invalid.
     Unreached(String),
+    /// The server did not answer in time. It may have stored some or all of the frames.
+    TimedOut(String),
     /// The server rejects the frames temporarily.
     Later {
         /// HTTP status of the response.
@@ -72,7 +74,7 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unreached(why) => f.write_str(why),
+            Self::Unreached(why) | Self::TimedOut(why) => f.write_str(why),
             Self::Later { status, reason, .. } | Self::Never { status, reason } => {
                 write!(f, "the server responds {status}: {reason}")
             }
@@ -161,7 +163,12 @@ impl Http {
             ureq::Error::Io(error) => error.to_string(),
             error => error.to_string(),
         };
-        Failure::Unreached(format!("{url}: {why}"))
+        let why = format!("{url}: {why}");
+        match error {
+            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Failure::Unreached(why),
+            ureq::Error::Timeout(_) => Failure::TimedOut(why),
+            _ => Failure::Unreached(why),
+        }
     }
 
     /// Checks whether the server would accept batches, without sending any. The server first authenticates the

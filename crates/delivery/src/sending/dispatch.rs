@@ -92,6 +92,10 @@ impl Dispatch {
             return Duration::ZERO;
         }
         self.outbox.settle(request, &[]);
+        if let Failure::TimedOut(_) = failure {
+            // A slow server answers a smaller request in time; each answer is progress.
+            self.frames_max = (request.count() / 2).max(1);
+        }
         let retry_after = if let Failure::Later { after, .. } = failure { *after } else { None };
         self.backoff.failed(retry_after)
     }

@@ -272,7 +272,7 @@ impl Sender {
             Failure::Later { .. } => {}
             // `jobmeter up` may have restarted at another address.
             Failure::Unreached(_) if self.connect.has_moved() => self.http = None,
-            Failure::Unreached(_) => {}
+            Failure::Unreached(_) | Failure::TimedOut(_) => {}
         }
         if !matches!(failure, Failure::Never { .. }) {
             log::warn!("batches wait because the server does not accept them: {failure}");

@@ -84,7 +84,7 @@ pub(crate) fn reason(failure: &Failure) -> String {
         Failure::Later { status, reason, .. } | Failure::Never { status, reason } => {
             format!("responds {status}: {reason}")
         }
-        Failure::Unreached(why) => why.clone(),
+        Failure::Unreached(why) | Failure::TimedOut(why) => why.clone(),
     }
 }
 

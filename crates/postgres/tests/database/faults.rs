@@ -4,13 +4,16 @@ use crate::rows::query;
 use crate::server::{Direct, database, execute};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
-use postgres::{DatabaseError, PostgresStore, Settings};
+use postgres::{Connecting, Connector, DatabaseError, PostgresStore, Settings};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use storage::{Clock, Incoming, Outcome, Selector, Storage};
-use tokio_postgres::Config;
+use tokio::task::JoinHandle;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Config, NoTls};
 
 const KILL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                     WHERE datname = current_database() AND pid <> pg_backend_pid()";
@@ -102,6 +105,52 @@ fn a_killed_server_knows_the_newest_samples_and_all_batches_again() {
     }
     let instants: BTreeSet<i64> = stored(&store).into_iter().collect();
     assert_eq!(instants.len(), 5);
+}
+
+/// Connections that can be lost without notice to the database, as by a network.
+struct Losable {
+    database: Config,
+    sockets: Mutex<Vec<UnixStream>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Connector for Losable {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let Some(Host::Unix(folder)) = self.database.get_hosts().first() else {
+                unreachable!()
+            };
+            let socket = UnixStream::connect(folder.join(".s.PGSQL.5432")).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            self.sockets.lock().unwrap().push(socket.try_clone().unwrap());
+            let socket = tokio::net::UnixStream::from_std(socket).unwrap();
+            let (client, io) = self.database.connect_raw(socket, NoTls).await.unwrap();
+            let task = tokio::spawn(async move { io.await.unwrap_or_default() });
+            self.tasks.lock().unwrap().push(task);
+            Ok(client)
+        })
+    }
+}
+
+#[test]
+fn a_connection_that_is_lost_without_notice_holds_the_lock_of_servers_no_longer() {
+    let database = database();
+    let connector = Arc::new(Losable {
+        database: database.clone(),
+        sockets: Mutex::default(),
+        tasks: Mutex::default(),
+    });
+    let settings = Settings { background_maintenance: false, ..Settings::default() };
+    let store = PostgresStore::open(Arc::clone(&connector) as _, settings, clock()).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    let mut put =
+        |tick: i64| append(&store, &sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, 1.0)]));
+    assert!(matches!(put(0), Outcome::Stored { .. }));
+    connector.tasks.lock().unwrap().drain(..).for_each(|task| task.abort());
+    let stored = (1..100).find(|tick| matches!(put(*tick), Outcome::Stored { .. }));
+    assert!(stored.is_some(), "{:?}", store.stats().last_failure);
+    // The database has not noticed by itself.
+    assert!(connector.sockets.lock().unwrap().len() > 1);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn failure(answer: &Result<Answer, Failure>) -> Option<String> {
             let rejected = |status| status == AckStatus::RejectedPermanently;
             answer.acks.iter().find(|ack| rejected(ack.status)).map(|ack| ack.reason.clone())
         }
-        Err(failure @ Failure::Unreached(_)) => Some(reason(failure)),
+        Err(failure @ (Failure::Unreached(_) | Failure::TimedOut(_))) => Some(reason(failure)),
         Err(failure) => Some(format!("the server {}", reason(failure))),
     }
 }
