@@ -46,10 +46,10 @@ def without_timescaledb(text):
         "CREATE OR REPLACE VIEW metrics_summary AS", text)
     text = text.replace("WITH NO DATA;", ";")
     if not PYTHON:
-        # Its functions are made, but cannot be called.
-        text = text.replace("CREATE EXTENSION IF NOT EXISTS plpython3u;", "SET check_function_bodies = off;")
-        text = re.sub(r"UPDATE pg_language SET lanpltrusted.*", "", text)
-        text = text.replace("LANGUAGE 'plpython3u'", "LANGUAGE plpgsql")
+        # Its functions are made, but fail.
+        text = re.sub(r"CREATE EXTENSION IF NOT EXISTS plpython3u;\s+UPDATE pg_language SET lanpltrusted.*", "", text)
+        text = re.sub(r"\$\$(?:(?!\$\$).)*\$\$ LANGUAGE 'plpython3u'",
+                      "$$ BEGIN RAISE EXCEPTION 'no library of Python'; END $$ LANGUAGE plpgsql", text, flags=re.DOTALL)
     # PostgreSQL 15 gives nobody CREATE on the schema public (a known bug of the program).
     return text.replace("SET LOCAL SESSION AUTHORIZATION DEFAULT;", "SET LOCAL SESSION AUTHORIZATION DEFAULT; GRANT ALL ON SCHEMA public TO kwuser;", 1)
 

@@ -1,11 +1,16 @@
-//! What a database has.
+//! What a database has: `shape` of its tables, and `timescaledb` with the statements for its version.
+
+mod shape;
+mod timescaledb;
 
 use crate::error::SetupError;
 use crate::run::Step;
-use crate::shape::Shape;
-use crate::timescaledb::TimescaleDb;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Client;
+
+pub use shape::Shape;
+pub(crate) use timescaledb::TimescaleDb;
+pub use timescaledb::has_aggregate;
 
 /// A table or view of the schema public.
 #[derive(Clone, Debug, Default)]
@@ -221,7 +226,9 @@ impl Found {
     pub(crate) async fn of_new(server: &Client) -> Result<Self, SetupError> {
         let offered = TimescaleDb::read(server).await?;
         let timescale = offered.map(TimescaleDb::not_created);
-        Ok(Self { timescale, ..Self::default() })
+        let text = "SELECT current_setting('server_version_num')::int";
+        let version = server.query_one(text, &[]).await?.try_get(0)?;
+        Ok(Self { server: version, timescale, ..Self::default() })
     }
 
     async fn read_relations(&mut self, client: &Client) -> Result<(), SetupError> {

@@ -3,8 +3,6 @@
 //!
 //! - `sql`: quoted texts of statements. `error`: why a database cannot be set up.
 //! - `guard`: what a superuser does not execute.
-//! - `shape`: how a table stores its samples.
-//! - `timescaledb`: statements for its hypertables.
 //! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
 //! - `recording`: the trigger that records rows of other programs.
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
@@ -22,14 +20,12 @@ mod release;
 mod rollup;
 mod run;
 mod setup;
-mod shape;
 mod sql;
 mod status;
-mod timescaledb;
 
 pub use attach::drop_bound;
 pub use error::SetupError;
-pub use found::Found;
+pub use found::{Found, Shape, has_aggregate};
 pub use guard::enter;
 pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
@@ -38,9 +34,7 @@ pub use release::{release, remaining};
 pub use rollup::{has_server, rollup};
 pub use run::{Executed, Step, execute};
 pub use setup::{Reader, SetupOptions, extension, job_requests, prepare_server, setup};
-pub use shape::Shape;
 pub use status::{Status, status};
-pub use timescaledb::has_aggregate;
 
 /// The key of the advisory lock that a server holds.
 pub const LOCK: i64 = 0x6a6f_626d_6574_6572;

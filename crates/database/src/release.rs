@@ -2,10 +2,9 @@
 
 use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
-use crate::found::Found;
+use crate::found::{Found, Shape};
 use crate::rollup::has_server;
 use crate::run::Step;
-use crate::shape::Shape;
 use crate::sql::name;
 use tokio_postgres::Client;
 

@@ -2,16 +2,16 @@
 
 use crate::attach;
 use crate::error::SetupError;
-use crate::found::{Found, Function, Relation};
+use crate::found::{Found, Function, Relation, Shape, TimescaleDb};
 use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record};
 use crate::run::Step;
-use crate::shape::Shape;
 use crate::sql::{literal, name};
-use crate::timescaledb::TimescaleDb;
 use tokio_postgres::Client;
 
 /// Time of a partition, if nothing else is given.
 const CHUNK_HOURS: u32 = 6;
+/// From this version on, the owner of a database alone may create objects in its schema public.
+const OWNED_PUBLIC: i32 = 150_000;
 /// What the reading role always reads, besides the views.
 const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue, jobmeter.windows_by_device";
 /// What it reads with `Reader::Jobs`.
@@ -353,19 +353,26 @@ async fn rights(
     let (user, reader) = (name(&options.user), name(&options.reader_role()));
     let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
     let mut undo = Vec::new();
+    // The owner of a database has both rights; a role that will be created has neither.
+    let (mut has_public, mut has_database) = (true, true);
     if let Some(client) = client {
         let text = "SELECT has_schema_privilege($1, 'public', 'CREATE'), has_database_privilege($1, current_database(), 'CREATE') \
                     FROM pg_roles WHERE rolname = $1";
-        // A role that will be created has neither.
         let row = client.query_opt(text, &[&options.user]).await?;
-        let has = |column| row.as_ref().map_or(Ok(false), |row| row.try_get::<_, bool>(column));
-        if !has(0)? {
-            all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
-            undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
-        }
-        if !has(1)? {
-            all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
-        }
+        let has = |column| row.as_ref().map_or(Ok(false), |row| row.try_get(column));
+        (has_public, has_database) = (has(0)?, has(1)?);
+    }
+    // Before PostgreSQL 15, every role may make functions there that the owner's statements then find.
+    if found.server < OWNED_PUBLIC && is_empty(client).await? {
+        all.push("REVOKE CREATE ON SCHEMA public FROM PUBLIC".to_owned());
+        has_public = false;
+    }
+    if !has_public {
+        all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
+        undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
+    }
+    if !has_database {
+        all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
     }
     if !found.has_schema_api {
         all.push(format!("CREATE SCHEMA api AUTHORIZATION {user}"));
@@ -389,6 +396,14 @@ async fn rights(
         all.push(format!("ALTER DEFAULT PRIVILEGES FOR ROLE {user} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}"));
     }
     Ok(all)
+}
+
+/// Whether nothing uses the schema public yet.
+async fn is_empty(client: Option<&Client>) -> Result<bool, SetupError> {
+    let Some(client) = client else { return Ok(true) };
+    let text =
+        "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('public'))";
+    Ok(client.query_one(text, &[]).await?.try_get(0)?)
 }
 
 /// The statements of a file: one per line, without comments and empty lines.

@@ -1,9 +1,8 @@
 //! What an administrator wants to know of a database.
 
 use crate::error::SetupError;
-use crate::found::Found;
+use crate::found::{Found, Shape};
 use crate::rollup::has_server;
-use crate::shape::Shape;
 use tokio_postgres::Client;
 
 /// The state of a database.

@@ -267,7 +267,7 @@ fn a_table_without_partitions_loses_rows_alone() {
 
 /// Creates a tablespace in a folder beside the database.
 pub(crate) fn create_tablespace(database: &Config, name: &str) {
-    let Host::Unix(folder) = &database.get_hosts()[0] else { unreachable!() };
+    let Some(Host::Unix(folder)) = database.get_hosts().first() else { unreachable!() };
     let folder = folder.join(name).display().to_string();
     execute(database, &format!("COPY (SELECT 1) TO PROGRAM 'mkdir {folder}; cat > /dev/null'"));
     execute(database, &format!("CREATE TABLESPACE {name} LOCATION '{folder}'"));

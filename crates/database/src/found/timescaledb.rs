@@ -12,7 +12,7 @@ const COLUMNSTORE: (u32, u32) = (2, 18);
 const COMPRESS_HOURS: u32 = 24;
 /// Samples of a series lie together. The server reads series by all of these columns.
 const SEGMENTS: &str = "'device_id, metric_id, labels'";
-const AGGREGATE: &str = include_str!("../sql/aggregate.sql");
+const AGGREGATE: &str = include_str!("../../sql/aggregate.sql");
 
 /// The version that a database has, or that its server offers. Libraries of the server are visible to superusers alone, who create extensions.
 const VERSION: &str = "SELECT coalesce(e.extversion, a.default_version), e.extversion IS NOT NULL, \
@@ -170,9 +170,9 @@ mod tests {
 
     #[test]
     fn each_version_gets_its_own_names() {
-        assert_eq!(statements((2, 11)), include_str!("../tests/timescaledb-2.11.golden"));
-        assert_eq!(statements((2, 13)), include_str!("../tests/timescaledb-2.13.golden"));
-        assert_eq!(statements((2, 18)), include_str!("../tests/timescaledb-2.18.golden"));
+        assert_eq!(statements((2, 11)), include_str!("../../tests/timescaledb-2.11.golden"));
+        assert_eq!(statements((2, 13)), include_str!("../../tests/timescaledb-2.13.golden"));
+        assert_eq!(statements((2, 18)), include_str!("../../tests/timescaledb-2.18.golden"));
     }
 
     #[test]
