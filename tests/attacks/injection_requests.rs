@@ -132,7 +132,7 @@ fn required(fields: &Map<String, Value>) -> Map<String, Value> {
     needed.map(|(name, _)| (name.clone(), usual(name).into())).collect()
 }
 
-fn encoded(bytes: &[u8]) -> String {
+pub(crate) fn encoded(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => text.push(char::from(*byte)),

@@ -119,3 +119,20 @@ pub(crate) fn written_with(parser: &mut Parser<'_>) -> Result<Option<String>, Sy
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_and_values_have_names() {
+        let mut parser = Parser::new("p (int, double precision, text[]) AS SELECT $1").unwrap();
+        let types = vec![oid::INT4, oid::FLOAT8, oid::TEXT_ARRAY];
+        assert_eq!(prepare(&mut parser), Ok(("p".to_owned(), types, 37)));
+        let text = |text: &str| Value::Text(text.to_owned());
+        let values = vec![text("-1"), text("a"), text("true"), text("2026-01-06"), Value::Null];
+        let given = "p(-1, 'a'::text, true, date '2026-01-06', NULL)";
+        let mut parser = Parser::new(given).unwrap();
+        assert_eq!(execute(&mut parser), Ok(("p".to_owned(), values)));
+    }
+}

@@ -17,7 +17,7 @@ pub use functions::instants::Zone;
 pub use functions::job_requests::{
     DEFAULT_JOB_REQUESTS, JobRequest, JobRequestError, read_job_requests,
 };
-pub use functions::text_casts::{Interval, element_text, interval, interval_text};
+pub use functions::values::text_casts::{Interval, element_text, interval, interval_text};
 pub use statements::encoding::{Encoding, Form};
 pub use statements::engine::{Limits, Piece, Sql, SqlRows};
 pub use statements::worker::child::{Encode, NewEncoder, WorkerBounds, run as run_worker};

@@ -100,6 +100,7 @@ def psycopg_reads():
             raise AssertionError("a statement without end")
         except psycopg.errors.QueryCanceled:
             connection.rollback()
+        connection.execute("SET statement_timeout = '30s'")
         assert connection.execute("SELECT 1").fetchone() == (1,)
         assert connection.execute("SELECT %s::text, %s::int8, %s::float8", ("x", 7, 1.5)).fetchone() == ("x", 7, 1.5)
         values = connection.execute("SELECT now(), true, interval '1 day 2 hours', DATE '2026-01-06', [1, 2]", binary=True)

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(format!("{token:?}"), "Token(...)");
         std::fs::write(&path, "").unwrap();
         let error = Token::read_password(&path).unwrap_err().to_string();
-        assert!(error.starts_with("password file ") && !error.contains("token: "), "{error}");
+        assert!(error.starts_with("password file ") && error.contains("is no password"), "{error}");
         for bad in ["", "\n", "a b", "a\u{e9}", &"x".repeat(1025)] {
             std::fs::write(&path, bad).unwrap();
             assert!(matches!(Token::read(&path), Err(TokenError::NoToken { .. })), "{bad:?}");

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
 use crate::common::http_error::{HttpError, Why};
 use crate::http::params::{Params, part};
-use crate::http::selection::{Span, list as names_in, wrong};
+use crate::http::selection::{Span, listed_devices, wrong};
 use crate::ingest::agent_reports::{AgentCounts, AgentReport};
 use crate::queries::answers::{json, reply, wrote};
 use crate::queries::series_routes::known;
@@ -336,7 +336,7 @@ fn shown_mark(SeenMark { mark, nodes }: SeenMark) -> api::Mark {
 }
 
 fn devices(names: &str) -> Result<Vec<DeviceId>, HttpError> {
-    names_in(names)?.map(|name| DeviceId::new(name).map_err(wrong)).collect()
+    Ok(listed_devices(names)?.into_iter().collect())
 }
 
 pub(crate) fn administrators_only(caller: &Caller) -> Result<(), HttpError> {

@@ -227,8 +227,6 @@ mod tests {
     };
     use std::sync::Arc;
 
-    const SECOND_US: i64 = 1_000_000;
-
     fn rows(binary: bool) -> Vec<Vec<u8>> {
         let time = TimestampMicrosecondArray::from(vec![EPOCH_US + 1]).with_timezone("+00:00");
         let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(7), None])]);

@@ -6,7 +6,7 @@ use crate::common::csv::Records;
 use crate::common::http_error::{HttpError, Why};
 use axum::http::StatusCode;
 use jiff::tz::TimeZone;
-use model::{DeviceId, JsonObjects, Labels, Metric, Timestamp, json_text};
+use model::{DeviceId, JsonObjects, Labels, LabelsError, Metric, Timestamp, json_text};
 use query::parse_time;
 
 /// The keys of a row, and the one that only users' rows have.
@@ -180,7 +180,10 @@ impl RowReader {
         let value = value.map_or(Ok(f64::NAN), |text| double(&text))?;
         let labels = labels.as_deref().map_or_else(|| Ok(Labels::default()), Labels::from_json);
         let labels = labels.and_then(Labels::must_be_printable);
-        let labels = labels.map_err(|error| invalid("22023", error.to_string()))?;
+        let labels = labels.map_err(|error| {
+            let is_syntax = matches!(error, LabelsError::Json(_));
+            invalid(if is_syntax { "22P02" } else { "22023" }, error.to_string())
+        })?;
         // A blank, or another sign that looks like `_`, must not hide it.
         let own = |(key, _): &(String, &str)| !key.starts_with(char::is_alphanumeric);
         if self.is_user

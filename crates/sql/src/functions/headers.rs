@@ -1,6 +1,6 @@
 //! Column names of a result: short, like PostgreSQL's, and unique.
 
-use crate::functions::quotient::QUOTIENT;
+use crate::functions::values::quotient::QUOTIENT;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};

@@ -2,7 +2,7 @@
 //! [`Operators`] plans the operators.
 
 use crate::common::schema::json_field;
-use crate::functions::quotient::{Quotient, guarded};
+use crate::functions::values::quotient::{Quotient, guarded};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder,
 };

@@ -1,7 +1,7 @@
 //! Functions of statements, and handling of their texts, times and column names.
 //!
-//! - `age`, `chr`, `label_functions`, `quotient`, `to_char`, `to_timestamp`, `string_limits`: functions.
-//! - `literals`: checks of literals, exact decimals. `text_casts`: PostgreSQL's texts of values.
+//! - `age`, `label_functions`, `to_char`, `to_timestamp`, `string_limits`: functions.
+//! - `values`: literals, division, and texts of values.
 //! - `instants`: times in texts.
 //! - `headers`: column names.
 //! - `job_requests`: a site's own statements about a job.
@@ -9,18 +9,15 @@
 //! - `information`: `SHOW TABLES`, `DESCRIBE`.
 
 pub(crate) mod age;
-pub(crate) mod chr;
 pub(crate) mod guard;
 pub(crate) mod headers;
 pub(crate) mod information;
 pub(crate) mod instants;
 pub(crate) mod job_requests;
 pub(crate) mod label_functions;
-pub(crate) mod literals;
 pub(crate) mod parameters;
 pub(crate) mod pg_catalog;
-pub(crate) mod quotient;
 pub(crate) mod string_limits;
-pub(crate) mod text_casts;
 pub(crate) mod to_char;
 pub(crate) mod to_timestamp;
+pub(crate) mod values;

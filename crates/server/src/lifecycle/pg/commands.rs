@@ -25,21 +25,8 @@ impl Session {
             }
             Command::Commit => return self.commit().await,
             Command::Rollback => self.rollback(),
-            Command::Savepoint(name) => {
-                self.must_be_in_a_transaction("SAVEPOINT")?;
-                self.pending.savepoint(name)?;
-                self.done("SAVEPOINT");
-            }
-            Command::Release(name) => {
-                self.must_be_in_a_transaction("RELEASE SAVEPOINT")?;
-                self.pending.release(&name)?;
-                self.done("RELEASE");
-            }
-            Command::RollbackTo(name) => {
-                self.must_be_in_a_transaction("ROLLBACK TO SAVEPOINT")?;
-                self.pending.rollback_to(&name)?;
-                self.state = State::Open;
-                self.done("ROLLBACK");
+            command @ (Command::Savepoint(_) | Command::Release(_) | Command::RollbackTo(_)) => {
+                self.savepoint(command)?;
             }
             Command::Set(name, value) => {
                 if let Some((name, value)) = self.settings.set(&name, value.as_deref())? {
@@ -98,6 +85,29 @@ impl Session {
             let what =
                 "current transaction is aborted, commands ignored until end of transaction block";
             return Err(Report::error("25P02", what).into());
+        }
+        Ok(())
+    }
+
+    fn savepoint(&mut self, command: Command) -> Result<(), Failure> {
+        match command {
+            Command::Savepoint(name) => {
+                self.must_be_in_a_transaction("SAVEPOINT")?;
+                self.pending.savepoint(name)?;
+                self.done("SAVEPOINT");
+            }
+            Command::Release(name) => {
+                self.must_be_in_a_transaction("RELEASE SAVEPOINT")?;
+                self.pending.release(&name)?;
+                self.done("RELEASE");
+            }
+            Command::RollbackTo(name) => {
+                self.must_be_in_a_transaction("ROLLBACK TO SAVEPOINT")?;
+                self.pending.rollback_to(&name)?;
+                self.state = State::Open;
+                self.done("ROLLBACK");
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -133,13 +133,14 @@ fn without_a_file_and_with_an_empty_one() {
 /// Lines that are slow, large, or have values of other kinds.
 const HEAVY: &str = "SELECT max(value) AS load FROM jobmetrics WHERE metric_id = 'load_1m'
 SELECT count(*) AS endless FROM jobmetrics a, jobmetrics b, (SELECT unnest(string_to_array(concat_ws(',', a, a, a, a, a, a, a, a), ',')) AS x FROM (SELECT '1,2,3,4,5,6,7,8,9' AS a) AS t) c, (SELECT unnest(string_to_array('1,2,3', ',')) AS x) d
-SELECT 1 / 0 AS zero
+SELECT value / (value - value) AS zero FROM jobmetrics WHERE metric_id = 'load_1m' LIMIT 1
 SELECT regexp_match('a', '(') AS pattern
 SELECT max(valeu) AS typo FROM jobmetrics
 SELECT nothing(value) AS unknown FROM jobmetrics LIMIT 1
 SELECT repeat('x', 2000000000) AS \"long\"
 SELECT 'NaN'::float8 AS nan, true AS truth, NULL AS nothing, 'a\"b' AS text
-SELECT interval '1 day' AS day, ARRAY[1, 2] AS list
+SELECT interval '1 day 2 hours' AS day, ARRAY[1, 2] AS list, 0.1 + 0.2 AS sum
+SELECT labels::text AS labels, (max(timestamp) - max(timestamp))::text AS none FROM jobmetrics GROUP BY labels LIMIT 1
 SELECT count(*) FILTER (WHERE metric_id = 'load_1m') AS \"last \\ é\" FROM jobmetrics
 ";
 
@@ -161,7 +162,11 @@ fn lines_that_fail_leave_the_others_their_values() {
         (&found["nan"], &found["truth"], &found["text"]),
         (&json!("NaN"), &json!(true), &json!("a\"b"))
     );
+    // The texts are those of PostgreSQL: `to_json` of an interval, and of labels as a text.
+    assert_eq!((&found["day"], &found["none"]), (&json!("1 day 02:00:00"), &json!("00:00:00")));
+    assert!(found["labels"].as_str().is_some_and(|text| text.starts_with('{')), "{found}");
     let warning = answer.header("x-jobmeter-warning").unwrap();
+    assert!(warning.contains("division by zero"), "{warning}");
     for line in ["line 3 ", "line 4 ", "line 5 ", "line 6 ", "line 7 "] {
         assert!(warning.contains(line), "{line}: {warning}");
     }

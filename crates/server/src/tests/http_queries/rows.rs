@@ -204,7 +204,7 @@ fn every_error_has_the_form_of_postgrest() {
         ("/rest/metrics?select=labels-%3Ea-%3E%3Eb", "", 400, "PGRST100"),
         ("/rest/metrics?select=labels-%3E%3Ea-%3E%3Eb", "", 400, "PGRST100"),
         ("/rest/metrics?select=value::money", "", 400, "PGRST100"),
-        ("/rest/metrics?select=device_id::int", "", 400, "22000"),
+        ("/rest/metrics?select=device_id::int", "", 400, "22P02"),
         ("/rest/metrics?select=count()", "", 400, "42703"),
         ("/rest/metrics?select=jobs(user_name)", "", 400, "42703"),
         ("/rest/metrics?select=value&select=labels", "", 400, "PGRST102"),

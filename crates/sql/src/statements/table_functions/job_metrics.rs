@@ -6,9 +6,10 @@
 use crate::SqlError;
 use crate::common::schema::Table;
 use crate::functions::guard::Guard;
+use crate::functions::headers;
 use crate::functions::job_requests::JobRequest;
 use crate::functions::string_limits::Texts;
-use crate::functions::{headers, literals};
+use crate::functions::values::literals;
 use crate::statements::encoding::{Encoding, Form};
 use crate::statements::run::Work;
 use crate::statements::scan_filter::ScanFilter;
