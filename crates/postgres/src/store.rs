@@ -83,7 +83,7 @@ impl PostgresStore {
             books.settled = state.settled.unwrap_or(books.settled);
         }
         let record = settings.acknowledged.clone().zip(state.database_id);
-        let lacking = Lacking::of_backup(&mut books, record.as_ref());
+        let lacking = Lacking::of_backup(&mut books, record.as_ref(), opened);
         let read_pool = Arc::new(ReadPool::new(Arc::clone(&connector)));
         runtime.spawn(close_idle(Arc::downgrade(&read_pool)));
         let shared = Arc::new(Shared {

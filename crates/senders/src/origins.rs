@@ -60,7 +60,7 @@ impl Origins {
     /// Replaces the states by those that a store has, after it could not write. Each origin keeps its number, so what refers to it
     /// remains valid. Nothing of an origin without a stored state is stored. Returns the origins with acknowledged batches
     /// that the store lacks, because its database was restored from a backup: these batches are missing from now on.
-    pub fn restore(&mut self, stored: Vec<OriginState>) -> Vec<OriginNumber> {
+    pub fn restore(&mut self, stored: Vec<OriginState>, now: Timestamp) -> Vec<OriginNumber> {
         let mut stored: HashMap<Origin, OriginState> =
             stored.into_iter().map(|state| (state.name.clone(), state)).collect();
         let mut lacking = Vec::new();
@@ -69,7 +69,8 @@ impl Origins {
             let found = stored.remove(&state.name);
             let mut new = found.unwrap_or_else(|| OriginState::new(state.name.clone()));
             new.claim_as(state);
-            if new.lacks(state) {
+            // The store has dropped what is forgotten.
+            if !state.is_forgotten(now) && new.lacks(state) {
                 lacking.push(number);
             }
             *state = new;
@@ -85,9 +86,9 @@ impl Origins {
     }
 
     /// Adds what an earlier process acknowledged. Returns the origins with batches that the store lacks, as [`Self::restore`].
-    pub fn compare(&mut self, acknowledged: &[OriginState]) -> Vec<OriginNumber> {
+    pub fn compare(&mut self, acknowledged: &[OriginState], now: Timestamp) -> Vec<OriginNumber> {
         let mut lacking = Vec::new();
-        for before in acknowledged {
+        for before in acknowledged.iter().filter(|state| !state.is_forgotten(now)) {
             let Some(number) = self.number(&before.name, usize::MAX) else { continue };
             let Some(state) = self.get_mut(number) else { continue };
             if state.lacks(before) {
@@ -318,7 +319,7 @@ mod tests {
         n1.note(&stored_batch(5), &Limits::default());
         let mut other = stored[0].clone();
         other.name = Origin::new("n3").unwrap();
-        origins.restore([stored, vec![other]].concat());
+        origins.restore([stored, vec![other]].concat(), Timestamp(5000));
         let seen = |number: u32, seq| origins.get(number).unwrap().seen(Boot([1; 16]), seq);
         assert_eq!([seen(0, 4), seen(0, 5), seen(new, 0)], [Seen::Before, Seen::New, Seen::New]);
         let infos = origins.infos();
@@ -330,7 +331,7 @@ mod tests {
     fn acknowledged_batches_that_a_restored_database_lacks_are_gaps() {
         let mut origins = origins();
         let backup: Vec<_> = origins.all().cloned().collect();
-        let limits = Limits::default();
+        let (limits, now) = (Limits::default(), Timestamp(5000));
         for (seq, at) in [(5, 600), (6, 700)] {
             origins.get_mut(0).unwrap().note(&stored(1, seq, at), &limits);
         }
@@ -339,15 +340,18 @@ mod tests {
         origins.get_mut(new).unwrap().claim(&DeviceId::new("n2").unwrap());
         origins.get_mut(new).unwrap().note(&stored(7, 0, 900), &limits);
         let acknowledged: Vec<_> = origins.all().cloned().collect();
-        assert!(origins.restore(acknowledged.clone()).is_empty());
+        assert!(origins.restore(acknowledged.clone(), now).is_empty());
         let gaps = |origins: &Origins| {
             let gaps = origins.missing(Timestamp(5000), 10, [].iter());
             let all = gaps.iter().map(|gap| (gap.device.to_string(), gap.from.0, gap.to.0));
             all.collect::<Vec<_>>()
         };
         let mut later = Origins::new(backup.clone(), Vec::new());
-        assert_eq!(origins.restore(backup.clone()), [0, new]);
-        assert_eq!(later.compare(&acknowledged).len(), 2);
+        let mut forgotten = origins.clone();
+        assert!(forgotten.restore(backup.clone(), Timestamp(i64::MAX)).is_empty());
+        assert_eq!(origins.restore(backup.clone(), now), [0, new]);
+        assert!(later.compare(&acknowledged, Timestamp(i64::MAX)).is_empty());
+        assert_eq!(later.compare(&acknowledged, now).len(), 2);
         for origins in [&mut origins, &mut later] {
             let n1 = |from, to| ("n1".to_owned(), from, to);
             let missing = [n1(200, 500), n1(500, 701), n1(799, 801), ("n2".to_owned(), 899, 901)];
@@ -361,7 +365,10 @@ mod tests {
             // The states survive their text form, and a second comparison adds nothing.
             let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
             let mut again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
-            assert_eq!((gaps(&again), again.compare(&acknowledged).len()), (missing.to_vec(), 0));
+            assert_eq!(
+                (gaps(&again), again.compare(&acknowledged, now).len()),
+                (missing.to_vec(), 0)
+            );
         }
     }
 

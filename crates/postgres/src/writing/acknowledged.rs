@@ -3,7 +3,7 @@
 
 use crate::connection::DatabaseError;
 use crate::records;
-use model::Gap;
+use model::{Gap, Timestamp};
 use senders::{Bookkeeping, Gaps, NewGap, OriginNumber, OriginState};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -71,9 +71,13 @@ pub(crate) struct Lacking {
 
 impl Lacking {
     /// Compares the records of a database with what an earlier process acknowledged.
-    pub(crate) fn of_backup(books: &mut Bookkeeping, record: Option<&Record>) -> Self {
+    pub(crate) fn of_backup(
+        books: &mut Bookkeeping,
+        record: Option<&Record>,
+        now: Timestamp,
+    ) -> Self {
         let known = record.map(|(path, database)| read(path, database));
-        let origins = books.origins.compare(&known.unwrap_or_default());
+        let origins = books.origins.compare(&known.unwrap_or_default(), now);
         warn(&origins);
         Self { origins, gaps: Vec::new() }
     }
@@ -83,8 +87,9 @@ impl Lacking {
         &mut self,
         books: &mut Bookkeeping,
         (origins, gaps): (Vec<OriginState>, Gaps),
+        now: Timestamp,
     ) {
-        let lacking = books.origins.restore(origins);
+        let lacking = books.origins.restore(origins, now);
         let before = std::mem::replace(&mut books.gaps, gaps);
         if lacking.is_empty() {
             return;

@@ -282,7 +282,7 @@ impl Writer {
         {
             // Live series and metrics remain: they do not depend on what is stored.
             let mut books = shared.books();
-            self.lacking.replace(&mut books, (origins, gaps.gaps));
+            self.lacking.replace(&mut books, (origins, gaps.gaps), now);
         }
         shared.series().replace(book);
         self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
