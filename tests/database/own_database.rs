@@ -148,6 +148,19 @@ fn functions_answer_as_the_server_and_reject_what_is_wrong() {
         "SELECT value FROM api.get_metrics(nodes => 'n1', metrics => 'ticks_total', {range}, as_rate => true) LIMIT 1"
     );
     assert_eq!(site.read(&first).unwrap(), "", "it counts since long before the range");
+    // A window has the rate since the window before, as in Kwollect: where its counter started does not count.
+    site.sql(
+        "INSERT INTO metrics SELECT to_timestamp(1767700200 + i), 'n1', 'new_total', i + 100.5, '{}' FROM generate_series(0, 299) AS i; \
+         INSERT INTO jobmeter.series VALUES (2, 'n1', 'new_total', '{}', NULL, NULL, 1, 0, 0, 0, 0, 300); \
+         INSERT INTO jobmeter.starts VALUES (2, 1767700200000000, 1767700099500000)",
+    );
+    for (metric, wanted) in [("ticks_total", "[null, 2.6600, 0.6667]"), ("new_total", "[null]")] {
+        let windows = format!(
+            "SELECT json_agg(round(value::numeric, 4) ORDER BY timestamp) FROM api.get_metrics(nodes => 'n1', metrics => '{metric}', \
+             {range}, summary => true, as_rate => true)"
+        );
+        assert_eq!(site.read(&windows).unwrap(), wanted, "{metric}");
+    }
     let errors = [
         ("SELECT * FROM api.get_metrics()", "Missing 'devices', 'nodes' or 'job_id' argument"),
         ("SELECT * FROM api.get_metrics(job_id => 99)", "unknown job 99"),
