@@ -29,7 +29,8 @@ fn psql_describes_the_tables_and_nothing_of_the_machine() {
         assert!(columns.contains(&"value|double precision|||"), "{out}");
     }
     // The other lists are empty, as there is nothing of their kind.
-    let forms = "a A b c C D dp E es et eu ew f F Fd Fp Ft g i l L m n o O p P rds Rp Rs s S t T u v x y z";
+    let forms =
+        "a A b c C D dp E es et eu ew f F Fd Fp Ft g i l L m n o O p P rds Rp Rs s S t T u v x y z";
     for form in forms.split_whitespace() {
         let list =
             if form == "l" || form == "z" { format!("\\{form}") } else { format!("\\d{form}") };
