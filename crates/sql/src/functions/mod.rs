@@ -1,6 +1,7 @@
 //! Functions of statements, and handling of their texts, times and column names.
 //!
 //! - `age`, `label_functions`, `to_char`, `to_timestamp`, `string_limits`: functions.
+//! - `float_extremes`: `min` and `max` of values.
 //! - `instants`: times in texts.
 //! - `headers`: column names.
 //! - `job_requests`: a site's own statements about a job.
@@ -8,6 +9,7 @@
 //! - `information`: `SHOW TABLES`, `DESCRIBE`.
 
 pub(crate) mod age;
+pub(crate) mod float_extremes;
 pub(crate) mod guard;
 pub(crate) mod headers;
 pub(crate) mod information;
