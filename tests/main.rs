@@ -1,4 +1,5 @@
-//! Whole-program tests: one binary that links no part of jobmeter and runs its programs.
+//! Whole-program tests: one binary that runs the programs. Of jobmeter it links only `api`, `model` and `wire`, to send batches and to
+//! request every operation.
 //!
 //! The programs are in the same build folder as this binary; `make test` builds them first.
 #![expect(

@@ -2,6 +2,7 @@
 //!
 //! - `age`, `label_functions`, `to_char`, `to_timestamp`, `string_limits`: functions.
 //! - `values`: literals, division, and texts of values.
+//! - `float_extremes`: `min` and `max` of values.
 //! - `instants`: times in texts.
 //! - `headers`: column names.
 //! - `job_requests`: a site's own statements about a job.
@@ -9,6 +10,7 @@
 //! - `information`: `SHOW TABLES`, `DESCRIBE`.
 
 pub(crate) mod age;
+pub(crate) mod float_extremes;
 pub(crate) mod guard;
 pub(crate) mod headers;
 pub(crate) mod information;

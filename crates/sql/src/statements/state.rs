@@ -3,6 +3,7 @@
 use crate::SqlError;
 use crate::common::schema::Table;
 use crate::functions::age::{Age, DatePart};
+use crate::functions::float_extremes::with_extremes;
 use crate::functions::guard::{Guard, GuardPlans};
 use crate::functions::information::register;
 use crate::functions::instants::Instants;
@@ -74,7 +75,9 @@ pub(crate) fn state(
         .with_analyzer_rule(Arc::new(TextCasts::new()))
         .with_physical_optimizer_rule(Arc::new(GuardPlans(Arc::clone(&guard))))
         .with_scalar_functions(functions)
-        .with_aggregate_functions(SessionStateDefaults::default_aggregate_functions())
+        .with_aggregate_functions(
+            with_extremes(SessionStateDefaults::default_aggregate_functions()),
+        )
         .with_window_functions(SessionStateDefaults::default_window_functions())
         .build();
     let context = SessionContext::new_with_state(state);

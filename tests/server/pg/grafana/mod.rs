@@ -2,6 +2,7 @@
 //!
 //! No Grafana is used: [`interpolation`] replaces variables and macros as its PostgreSQL datasource does.
 
+mod database;
 mod interpolation;
 pub(crate) mod queries;
 mod types;
