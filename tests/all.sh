@@ -182,7 +182,7 @@ on_version() {
     export POSTGRESQL_PROGRAMS=$2 JOBMETER_AGENT_PROGRAM=$agent
     python3 -B tests/common/programs.py run "$programs" "$unstable" --only postgres &&
         python3 -B tests/common/programs.py run "$programs" "$unstable" --only "query tests/both_stores.rs" &&
-        python3 -B tests/common/programs.py run "$programs" "$unstable" --only whole database::
+        python3 -B tests/common/programs.py run "$programs" "$unstable" --only whole database:: --skip database::faults --skip database::both_stores
 }
 schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }
 page() { one_page || { one_page && echo "page: one of its checks" >>"$unstable"; }; }
