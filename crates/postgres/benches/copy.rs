@@ -27,7 +27,8 @@ use tokio_postgres::{Client, Config, NoTls};
 use wire::{Decoder, Frames};
 
 const ROUNDS: usize = 3;
-const OUT: &str = "COPY (SELECT timestamp, device_id, metric_id, value, labels FROM metrics) TO STDOUT BINARY";
+const OUT: &str =
+    "COPY (SELECT timestamp, device_id, metric_id, value, labels FROM metrics) TO STDOUT BINARY";
 const IN: &str = "COPY metrics (timestamp, device_id, metric_id, value, labels) FROM STDIN BINARY";
 
 fn main() {
@@ -70,7 +71,8 @@ fn median(mut rates: Vec<f64>) -> f64 {
 fn open(database: &Config) -> PostgresStore {
     let settings = Settings { background_maintenance: false, ..Settings::default() };
     let now = Timestamp(T0 + 3600 * Timestamp::SECOND);
-    PostgresStore::open(Arc::new(Direct(database.clone())), settings, Arc::new(move || now)).unwrap()
+    PostgresStore::open(Arc::new(Direct(database.clone())), settings, Arc::new(move || now))
+        .unwrap()
 }
 
 /// Appends all frames, eight requests at a time, and waits for all acknowledgements. Decoding is not counted.
@@ -82,7 +84,11 @@ fn by_the_store(database: &Config, frames: &[Vec<u8>]) -> (u32, Duration) {
         let incoming = some.iter().map(|bytes| {
             let frame = Frames::of(bytes).next().unwrap().unwrap();
             let decoded = decoder.decode(&frame).unwrap();
-            Incoming { frame: bytes.clone(), decoded, received: Timestamp(T0 + 3600 * Timestamp::SECOND) }
+            Incoming {
+                frame: bytes.clone(),
+                decoded,
+                received: Timestamp(T0 + 3600 * Timestamp::SECOND),
+            }
         });
         requests.push(incoming.collect::<Vec<_>>());
     }
