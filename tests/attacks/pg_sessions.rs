@@ -238,3 +238,35 @@ fn a_session_has_a_limit_of_everything() {
     let end = String::from_utf8_lossy(&rest(&mut stream)).into_owned();
     assert!(end.contains("C57P05\0"), "the idle session ends: {end}");
 }
+
+#[test]
+fn statements_that_contain_statements_end_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &[]);
+    let (mut stream, _) = session(server.port, GUEST);
+    let mut code = |messages: &[Vec<u8>]| {
+        stream.write_all(&messages.concat()).unwrap();
+        let answers = until_kind(&mut stream, b'Z');
+        let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
+        let error = String::from_utf8_lossy(&error).into_owned();
+        Some(error.split("\0C").nth(1)?.chars().take(5).collect::<String>())
+    };
+    let parse = |name: &str, text: &str| message(b'P', format!("{name}\0{text}\0\0\0").as_bytes());
+    let query = |text: &str| message(b'Q', format!("{text}\0").as_bytes());
+    let sync = || message(b'S', b"");
+    assert_eq!(code(&[parse("x", "EXECUTE x"), sync()]), None);
+    assert_eq!(code(&[query("EXECUTE x")]).as_deref(), Some("0A000"));
+    assert_eq!(code(&[parse("y", "EXECUTE z"), parse("z", "EXECUTE y"), sync()]), None);
+    assert_eq!(code(&[query("EXECUTE y")]).as_deref(), Some("0A000"));
+    for (nested, levels) in [("PREPARE a AS ", 4000), ("DECLARE c CURSOR FOR ", 3000)] {
+        let statement = format!("{}SELECT 1", nested.repeat(levels));
+        assert_eq!(code(&[query(&format!("SELECT 1; {statement}"))]).as_deref(), Some("42601"));
+        assert!(code(&[query(&statement)]).is_some());
+    }
+    for long in ["PREPARE", "SAVEPOINT", "DECLARE"] {
+        let name = "n".repeat(1000);
+        let rest = if long == "SAVEPOINT" { "" } else { " AS SELECT 1" };
+        assert_eq!(code(&[query(&format!("{long} {name}{rest}"))]).as_deref(), Some("42622"));
+    }
+    works(&server);
+}

@@ -1,6 +1,6 @@
 CREATE OR REPLACE FUNCTION jobmeter.{name}() RETURNS trigger
 -- Without statistics the planner would read all of jobmeter.series.
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     settling bigint := (SELECT settling_us FROM jobmeter.state);

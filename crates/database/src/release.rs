@@ -30,7 +30,7 @@ const REMAINING: &str = "SELECT text FROM (
     SELECT 1, format('ALTER DATABASE %I RESET %I', current_database(), split_part(one, '=', 1))
     FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS one
     WHERE setrole = 0 AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND one IN ('idle_in_transaction_session_timeout=1 h', 'statement_timeout=1 h')
+        AND one IN ('idle_in_transaction_session_timeout=1 h', 'statement_timeout=1 h', 'jit=off')
     UNION ALL SELECT 2, format('ALTER ROLE %I RESET statement_timeout', rolname)
     FROM pg_db_role_setting JOIN pg_roles AS r ON r.oid = setrole CROSS JOIN unnest(setconfig) AS one
     WHERE setdatabase = 0 AND rolname = $1 AND one LIKE 'statement_timeout=% min'

@@ -105,6 +105,8 @@ pub async fn prepare_server(
     steps.push(Step::Together(vec![
         format!("ALTER DATABASE {database} SET idle_in_transaction_session_timeout TO '1 h'"),
         format!("ALTER DATABASE {database} SET statement_timeout TO '1 h'"),
+        // The planner overestimates the windows of views, and would compile each query for seconds.
+        format!("ALTER DATABASE {database} SET jit TO off"),
     ]));
     if let Some(path) = options.archive_path.as_ref().filter(|_| !has_archive) {
         let text =

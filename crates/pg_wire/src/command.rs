@@ -3,6 +3,7 @@
 use crate::insert::{Copy, Insert, Parser, Value, copy, insert};
 use crate::prepare::{execute, prepare, written_with};
 use crate::scanner::{SyntaxError, Token};
+use crate::transaction::{characteristics, modes, rollback};
 
 /// How many rows of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub enum Count {
 pub enum Command {
     /// Nothing.
     Empty,
-    /// Begins a transaction.
-    Begin,
+    /// Begins a transaction. It may state whether it only reads.
+    Begin(Option<bool>),
     /// Ends a transaction.
     Commit,
     /// Ends a transaction without its writes.
@@ -32,8 +33,8 @@ pub enum Command {
     RollbackTo(String),
     /// Sets a parameter; `None`: to its default.
     Set(String, Option<String>),
-    /// A setting of the transaction, which changes nothing.
-    SetTransaction,
+    /// A setting of the transaction. It may state whether it only reads.
+    SetTransaction(Option<bool>),
     /// Returns a parameter.
     Show(String),
     /// Sets all parameters to their defaults.
@@ -133,9 +134,9 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
     };
     parser.take()?;
     let found = match &*first {
-        "begin" | "start" => transaction(&mut parser, Command::Begin)?,
-        "commit" | "end" => transaction(&mut parser, Command::Commit)?,
-        "abort" => transaction(&mut parser, Command::Rollback)?,
+        "begin" | "start" => Command::Begin(modes(&mut parser)?),
+        "commit" | "end" => modes(&mut parser).map(|_| Command::Commit)?,
+        "abort" => modes(&mut parser).map(|_| Command::Rollback)?,
         "rollback" => rollback(&mut parser)?,
         "savepoint" => Command::Savepoint(parser.name()?),
         "release" => {
@@ -202,42 +203,6 @@ fn prepared(first: &str, start: usize, parser: &mut Parser<'_>) -> Result<Comman
     }
 }
 
-/// Takes the rest of a statement about a transaction: its modes change nothing.
-fn transaction(parser: &mut Parser<'_>, found: Command) -> Result<Command, SyntaxError> {
-    while parser.peek().is_some() {
-        let at = parser.at();
-        match parser.take()? {
-            Some(Token::Word(word)) if matches!(&*word, "prepared" | "prepare") => {
-                return Err(SyntaxError::unsupported(
-                    at,
-                    "two-phase transactions are not supported",
-                ));
-            }
-            Some(Token::Word(word)) if is_mode(&word) => {}
-            Some(Token::Sign(',')) => {}
-            _ => return Err(SyntaxError::new(at, "syntax error: expected a transaction mode")),
-        }
-    }
-    Ok(found)
-}
-
-fn is_mode(word: &str) -> bool {
-    const MODES: &str = "work transaction isolation level serializable repeatable read committed \
-                         uncommitted write only not deferrable and no chain";
-    MODES.split_whitespace().any(|mode| mode == word)
-}
-
-fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    if parser.accept("work")? || parser.accept("transaction")? {
-        // Either word may precede TO.
-    }
-    if !parser.accept("to")? {
-        return transaction(parser, Command::Rollback);
-    }
-    parser.accept("savepoint")?;
-    Ok(Command::RollbackTo(parser.name()?))
-}
-
 /// Takes the name of a parameter, which may have two parts.
 fn setting(parser: &mut Parser<'_>) -> Result<String, SyntaxError> {
     let mut name = parser.name()?;
@@ -254,14 +219,14 @@ fn set(parser: &mut Parser<'_>, text: &str) -> Result<Command, SyntaxError> {
     if parser.accept("session")? {
         if parser.accept("characteristics")? {
             parser.accept("as")?;
-            return transaction(parser, Command::SetTransaction);
+            return characteristics(parser);
         }
     } else {
         parser.accept("local")?;
     }
     let at = parser.at();
     if parser.accept("transaction")? {
-        return transaction(parser, Command::SetTransaction);
+        return modes(parser).map(Command::SetTransaction);
     }
     let name = match parser.accept("names")? {
         true => "client_encoding".to_owned(),
@@ -379,12 +344,17 @@ mod tests {
         let set = |name: &str, value: &str| Command::Set(name.to_owned(), Some(value.to_owned()));
         let fetch = |count, skips| Command::Fetch { name: "c 1".to_owned(), count, skips };
         for (text, want) in [
-            ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", Command::Begin),
-            ("start transaction", Command::Begin),
+            ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", Command::Begin(Some(true))),
+            ("start transaction", Command::Begin(None)),
             ("END", Command::Commit),
             ("ROLLBACK WORK TO SAVEPOINT a", Command::RollbackTo("a".into())),
             ("ROLLBACK", Command::Rollback),
-            ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", Command::SetTransaction),
+            (
+                "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+                Command::Set("default_transaction_read_only".into(), Some("on".into())),
+            ),
+            ("SET TRANSACTION READ WRITE", Command::SetTransaction(Some(false))),
+            ("COMMIT AND NO CHAIN", Command::Commit),
             ("SET LOCAL DateStyle TO ISO, MDY", set("datestyle", "iso, mdy")),
             ("SET TIME ZONE 'Europe/Paris'", set("timezone", "Europe/Paris")),
             ("SET statement_timeout = '5s'", set("statement_timeout", "5s")),
@@ -438,6 +408,9 @@ mod tests {
             ("PREPARE p (nix) AS SELECT 1", "42704", 11),
             ("PREPARE p SELECT 1", "42601", 10),
             ("PREPARE TRANSACTION 'x'", "0A000", 0),
+            ("COMMIT AND CHAIN", "0A000", 11),
+            ("ROLLBACK AND CHAIN", "0A000", 13),
+            (&format!("SAVEPOINT {}", "x".repeat(257)), "42622", 10),
             ("EXECUTE p(now() - 1)", "42601", 16),
         ] {
             let error = command(text).unwrap_err();

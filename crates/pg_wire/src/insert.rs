@@ -1,6 +1,7 @@
 //! `INSERT INTO metrics … VALUES …` and `COPY metrics …`.
 
 use crate::copy::{COLUMNS, Format, Options, Row};
+use crate::frontend::NAME_BYTES_MAX;
 use crate::scanner::{Scanner, SyntaxError, Token};
 
 /// A value of a row.
@@ -140,6 +141,10 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Some(Token::Word(name) | Token::Quoted(name)) => {
                 let name = name.clone();
+                if name.len() > NAME_BYTES_MAX {
+                    let what = format!("a name has at most {NAME_BYTES_MAX} bytes");
+                    return Err(SyntaxError { code: "42622", ..SyntaxError::new(self.at(), what) });
+                }
                 self.take()?;
                 Ok(name)
             }

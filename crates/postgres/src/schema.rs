@@ -2,12 +2,12 @@
 
 use crate::connection::{DatabaseError, LOCK_LIMIT};
 use model::Timestamp;
-use std::time::Duration;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 /// The database notices within this time that the connection of an ended server is closed.
-const LOCK_TRIES: u32 = 50;
-const LOCK_WAIT: Duration = Duration::from_millis(100);
+const LOCK_TRIES: u32 = 5;
+const LOCK_WAIT: &str = "1s";
 
 /// Whether there is a table `metrics`, whether jobmeter made it, and whether the database stores every text.
 const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
@@ -17,6 +17,11 @@ const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('job
 const HOLDER: &str = "SELECT a.pid, a.usename::text, a.usename = current_user FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
     WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
     AND (classid::bigint << 32) | objid::bigint = $1";
+
+/// Sessions of other roles that hold the lock or wait for it.
+const OTHERS: &str = "SELECT a.pid FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
+    WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND (classid::bigint << 32) | objid::bigint = $1 AND a.usename <> current_user";
 
 /// The process of the own session, and its start.
 const OWN: &str =
@@ -82,23 +87,35 @@ pub(crate) async fn prepare_again(client: &Client) -> Result<(), DatabaseError> 
 }
 
 async fn lock(client: &Client) -> Result<(), DatabaseError> {
+    client.batch_execute(&format!("SET lock_timeout = '{LOCK_WAIT}'")).await?;
     let mut tries = LOCK_TRIES;
-    while !client
-        .query_one("SELECT pg_try_advisory_lock($1)", &[&database::LOCK])
-        .await?
-        .try_get(0)?
-    {
+    loop {
+        end_others(client).await?;
+        match client.query("SELECT pg_advisory_lock($1)", &[&database::LOCK]).await {
+            Ok(_) => break,
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
+            Err(error) => return Err(error.into()),
+        }
         tries -= 1;
         if tries == 0 {
             return Err(DatabaseError::Locked(holder(client).await?));
         }
-        tokio::time::sleep(LOCK_WAIT).await;
     }
     let settings = format!("SET {} = 'on'; SET lock_timeout = '{LOCK_LIMIT}'", database::IS_SERVER);
     Ok(client.batch_execute(&settings).await?)
 }
 
-/// Who holds the lock. Any role can take it: a session that is no server's is ended, if this role may do that.
+/// Ends the sessions of other roles that hold the lock or wait for it: any role can take it, and no server has such a role. This
+/// server is then the next in the queue. Without the rights of such a role nothing happens.
+async fn end_others(client: &Client) -> Result<(), DatabaseError> {
+    for row in client.query(OTHERS, &[&database::LOCK]).await? {
+        let pid: i32 = row.try_get(0)?;
+        client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await.ok();
+    }
+    Ok(())
+}
+
+/// Who holds the lock.
 async fn holder(client: &Client) -> Result<String, DatabaseError> {
     let rows = client.query(HOLDER, &[&database::LOCK]).await?;
     let Some(row) = rows.first() else { return Ok("it was free a moment ago".to_owned()) };
@@ -109,16 +126,9 @@ async fn holder(client: &Client) -> Result<String, DatabaseError> {
             "process {pid} of PostgreSQL has the role {role}: stop that server first"
         ));
     }
-    // It fails without the rights of that role.
-    let ended = client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await;
-    Ok(match ended.is_ok() {
-        true => format!(
-            "the role {role} held the lock of servers, and its session is ended now: start again"
-        ),
-        false => format!(
-            "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
-        ),
-    })
+    Ok(format!(
+        "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
+    ))
 }
 
 /// Whether the database has the tables.

@@ -204,6 +204,28 @@ fn a_wrong_row_fails_at_its_statement_and_a_savepoint_saves_the_others() {
 }
 
 #[test]
+fn transactions_that_only_read_write_nothing() {
+    let both = Both::start();
+    let insert = "INSERT INTO metrics(device_id, metric_id, value) VALUES ('d', 'm', 1)";
+    for commands in [
+        &["BEGIN READ ONLY", insert, "COMMIT"][..],
+        &["BEGIN", "SET TRANSACTION READ ONLY", insert, "COMMIT"],
+        &["SET default_transaction_read_only = on", insert, "BEGIN", insert, "ROLLBACK"],
+        &["SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", insert],
+    ] {
+        let (_, codes) = both.compare(PUSHER, commands);
+        assert!(codes.iter().all(|code| code == "25006") && !codes.is_empty(), "{codes:?}");
+    }
+    both.compare(PUSHER, &["BEGIN READ WRITE", insert, "COMMIT AND NO CHAIN"]);
+    let chained = answer(
+        &At::Server(&both.server, PUSHER),
+        &["BEGIN", insert, "COMMIT AND CHAIN", insert, "ROLLBACK"],
+    );
+    assert_eq!(chained.1, ["0A000", "25P02"], "nothing is stored that the client rolls back");
+    assert_eq!(both.compare(READER, &["SELECT count(*) FROM metrics"]).0, "1\n");
+}
+
+#[test]
 fn statements_are_prepared_and_executed_by_name() {
     let both = Both::start();
     let (_, codes) = both.compare(

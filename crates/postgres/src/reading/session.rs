@@ -219,7 +219,7 @@ impl Serving<'_> {
         let transaction = tokio::time::timeout(BOUND_MAX, begin).await.map_err(silent)??;
         // No partition is dropped, and no row moves between partitions, once the snapshot of this transaction is taken.
         let limit = format!(
-            "SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = '{LOCK_LIMIT}'; \
+            "SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = '{LOCK_LIMIT}'; SET LOCAL jit = off; \
              LOCK TABLE ONLY metrics, ONLY jobmeter.job_metrics IN ACCESS SHARE MODE; \
              SELECT pg_backend_pid()",
             self.time_max_ms

@@ -16,6 +16,8 @@ const ROWS_MAX: i64 = 1_000_000;
 /// A partition of fewer rows covers more than one interval, up to the next partition. So samples of many years do not make
 /// thousands of partitions.
 const ROWS_MIN: i64 = 10_000;
+/// A partition longer than this is not extended: retention drops a partition when all of it is too old.
+const SPAN_MAX: i64 = 15 * 86_400 * Timestamp::SECOND;
 /// Infinite instants have no partition of their own.
 const OLDEST: &str = "timestamp BETWEEN '0001-01-01' AND '9999-12-30'";
 const COLUMNS: &str = "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute \
@@ -66,7 +68,7 @@ fn range_of(
         return Ok((from, shortened(oldest, cell.saturating_add(interval), &count)?));
     };
     let mut to = cell.saturating_add(interval).min(after);
-    while to < after && count((oldest, to))? < ROWS_MIN {
+    while to < after && to.saturating_sub(oldest) < SPAN_MAX && count((oldest, to))? < ROWS_MIN {
         let longer = to.saturating_add(to.saturating_sub(oldest));
         to = floor(longer, interval).max(to.saturating_add(interval)).min(after);
     }
@@ -159,6 +161,14 @@ mod tests {
         assert_eq!(range_of(&after, 5 * S, 10 * S, |_| Ok(3)).unwrap(), (i64::MIN, 1000 * S));
         let between = partitions(&[(0, 4 * S), (1000 * S, 1100 * S)]);
         assert_eq!(range_of(&between, 5 * S, 10 * S, |_| Ok(3)).unwrap(), (4 * S, 1000 * S));
+    }
+
+    #[test]
+    fn few_rows_of_years_have_partitions_of_a_month_at_most() {
+        let day = 86_400 * S;
+        let after = partitions(&[(1000 * day, 1001 * day)]);
+        let (_, to) = range_of(&after, 5 * day, day / 4, |_| Ok(3)).unwrap();
+        assert!((15 * day..=31 * day).contains(&(to - 5 * day)), "{}", (to - 5 * day) / day);
     }
 
     #[test]

@@ -163,6 +163,48 @@ fn one_server_uses_a_database_at_a_time() {
 }
 
 #[test]
+fn sessions_of_other_roles_cannot_keep_the_lock_of_servers() {
+    let database = database();
+    execute(&database, "CREATE ROLE lock_taker LOGIN");
+    let mut as_other = database.clone();
+    as_other.user("lock_taker");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    hold_the_lock(&as_other);
+                }
+            });
+        }
+        let holders = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' \
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        while query(&database, holders) != ["3"] {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let opened = open(&database);
+        ended.store(true, Ordering::Relaxed);
+        drop(opened.unwrap());
+        let end =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lock_taker'";
+        execute(&database, end);
+    });
+}
+
+/// Holds the lock of servers, or waits for it, until the session is ended.
+fn hold_the_lock(config: &Config) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, io) = config.connect(tokio_postgres::NoTls).await.unwrap();
+        let io = tokio::spawn(io);
+        let lock = format!("SELECT pg_advisory_lock({}); SELECT pg_sleep(60)", database::LOCK);
+        client.simple_query(&lock).await.unwrap_err();
+        drop(client);
+        io.await.unwrap().unwrap_err();
+    });
+}
+
+#[test]
 fn a_table_of_another_program_is_rejected_and_unchanged() {
     let database = database();
     execute(&database, "CREATE TABLE metrics (timestamp timestamptz, value text)");

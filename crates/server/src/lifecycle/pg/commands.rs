@@ -19,7 +19,10 @@ impl Session {
         self.must_not_have_failed(&portal.command)?;
         match portal.command.clone() {
             Command::Empty => self.out.empty(EMPTY_QUERY),
-            Command::Begin => {
+            Command::Begin(is_read_only) => {
+                if self.state == State::Idle {
+                    self.settings.begin_transaction(is_read_only);
+                }
                 self.state = State::Open;
                 self.done("BEGIN");
             }
@@ -34,7 +37,12 @@ impl Session {
                 }
                 self.done("SET");
             }
-            Command::SetTransaction => self.done("SET"),
+            Command::SetTransaction(is_read_only) => {
+                if self.state == State::Open && is_read_only.is_some() {
+                    self.settings.begin_transaction(is_read_only);
+                }
+                self.done("SET");
+            }
             Command::ResetAll => {
                 self.reset();
                 self.done("RESET");

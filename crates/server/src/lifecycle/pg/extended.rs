@@ -71,7 +71,16 @@ impl Prepared {
             Command::Read => checked(&self.text),
             Command::Declare { query, .. } | Command::Prepare { query, .. } => {
                 let text = self.text.get(*query..).unwrap_or_default();
-                Self::new(text, Vec::new()).and_then(|inner| inner.check(sql))
+                let inner = Self::new(text, Vec::new())?;
+                match inner.command {
+                    Command::Read => checked(&inner.text),
+                    Command::Insert(_) | Command::Write(_) => Ok(()),
+                    _ => {
+                        let what =
+                            "syntax error: expected SELECT, VALUES, INSERT, UPDATE or DELETE";
+                        Err(Report::error("42601", what).at(&self.text, *query))
+                    }
+                }
             }
             Command::Copy(Copy { direction: Direction::Out(query), .. }) => checked(query),
             _ => Ok(()),

@@ -8,13 +8,16 @@ use pg_wire::frontend::{Malformed, Message, is_kind, message};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 /// Longest message of a caller who reads, and of one who may write, in bytes.
 const READER_BYTES_MAX: usize = 256 << 10;
 const WRITER_BYTES_MAX: usize = 2 << 20;
 /// Longer messages take a share of the memory of requests.
 const SHARED_BYTES: usize = 64 << 10;
+/// How long a message waits for that memory, and how often it tries.
+const SHARE_TIME: Duration = Duration::from_secs(5);
+const SHARE_STEP: Duration = Duration::from_millis(10);
 /// Bytes that are read at once: a length alone reserves no memory.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -74,9 +77,9 @@ async fn next<R: AsyncRead + Unpin>(
             return Ok(Input::Limit(PgLimit::Message));
         }
         let share = if length > SHARED_BYTES {
-            match app.bodies.engine.share(sender, length, WRITER_BYTES_MAX) {
-                Ok(share) => Some(share),
-                Err(_) => return Ok(Input::Limit(PgLimit::Memory)),
+            match share(app, sender, length).await {
+                Some(share) => Some(share),
+                None => return Ok(Input::Limit(PgLimit::Memory)),
             }
         } else {
             None
@@ -91,6 +94,18 @@ async fn next<R: AsyncRead + Unpin>(
         Ok(Ok(input)) => input,
         Ok(Err(_)) => Input::Gone,
         Err(_) => Input::Limit(PgLimit::Slow),
+    }
+}
+
+/// Reserves the memory of a long message. It waits for earlier messages of the same sender, which are under way.
+async fn share(app: &App, sender: &Sender, length: usize) -> Option<BudgetShare> {
+    let until = Instant::now() + SHARE_TIME;
+    loop {
+        match app.bodies.engine.share(sender, length, WRITER_BYTES_MAX) {
+            Ok(share) => return Some(share),
+            Err(_) if Instant::now() >= until => return None,
+            Err(_) => sleep(SHARE_STEP).await,
+        }
     }
 }
 

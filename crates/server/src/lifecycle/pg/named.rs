@@ -53,6 +53,10 @@ impl Session {
         values: Vec<Value>,
     ) -> Result<(), Failure> {
         let prepared = self.extended.statements.get(name).ok_or_else(|| no_statement(name))?;
+        if matches!(prepared.command, Command::Execute { .. }) {
+            let what = "EXECUTE of a statement that is itself EXECUTE is not supported";
+            return Err(Report::error("0A000", what).into());
+        }
         let types = prepared.described.as_ref().map_or(&prepared.types, |(types, _)| types);
         if prepared.described.is_some() && types.len() != values.len() {
             let what = format!("wrong number of parameters for prepared statement \"{name}\"");

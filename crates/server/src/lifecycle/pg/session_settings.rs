@@ -185,6 +185,26 @@ impl SessionSettings {
         self.show("timezone").map_or("UTC", |(_, zone)| zone)
     }
 
+    /// Sets whether the transaction that begins only reads; `None`: as the session's default states.
+    pub(super) fn begin_transaction(&mut self, is_read_only: Option<bool>) {
+        let is_read_only =
+            is_read_only.unwrap_or_else(|| self.is_on("default_transaction_read_only"));
+        let value = if is_read_only { "on" } else { "off" };
+        // The parameter exists, and takes any value.
+        self.set("transaction_read_only", Some(value)).unwrap_or_default();
+    }
+
+    /// Whether a write is an error: in the transaction, or in a statement outside of one.
+    pub(super) fn is_read_only(&self, in_transaction: bool) -> bool {
+        let default = "default_transaction_read_only";
+        self.is_on(if in_transaction { "transaction_read_only" } else { default })
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        let value = self.show(name).map_or("", |(_, value)| value).to_lowercase();
+        matches!(&*value, "on" | "true" | "yes" | "1" | "t" | "y")
+    }
+
     /// The client's own time limit of a statement.
     pub(super) fn time_max(&self) -> Option<Duration> {
         let (_, value) = self.show("statement_timeout").ok()?;

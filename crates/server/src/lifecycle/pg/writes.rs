@@ -26,6 +26,8 @@ use std::sync::Arc;
 const SAVEPOINTS_MAX: usize = 64;
 /// Memory of received rows is reserved in steps of this many bytes.
 const STEP_BYTES: usize = 1 << 20;
+/// The texts of a row take several times the bytes that the client sends.
+const WAITING_FACTOR: usize = 4;
 
 /// Rows that a transaction has inserted, until its end.
 #[derive(Debug, Default)]
@@ -34,6 +36,8 @@ pub(super) struct PendingRows {
     bytes: usize,
     /// Names of savepoints, with the number and bytes of the rows before.
     savepoints: Vec<(String, usize, usize)>,
+    /// The memory of rows that wait for the end of their transaction.
+    shares: Vec<BudgetShare>,
 }
 
 fn bytes_of(row: &Row) -> usize {
@@ -70,6 +74,7 @@ impl PendingRows {
         if let Some((_, rows, bytes)) = self.savepoints.get(place) {
             self.rows.truncate(*rows);
             self.bytes = *bytes;
+            self.shares.truncate(bytes.div_ceil(STEP_BYTES));
         }
         self.savepoints.truncate(place + 1);
         Ok(())
@@ -83,7 +88,7 @@ impl Session {
         parameters: &[Parameter],
     ) -> Result<(), Failure> {
         // Before anything else: whether the caller may write.
-        PushSender::of_program(&self.caller)?;
+        self.may_write("INSERT")?;
         let values: Vec<_> = parameters.iter().map(|one| one.value.clone()).collect();
         let rows = insert
             .rows(&values)
@@ -97,7 +102,7 @@ impl Session {
     pub(super) async fn copy(&mut self, copy: Copy) -> Result<(), Failure> {
         match copy.direction {
             Direction::In(columns) => {
-                PushSender::of_program(&self.caller)?;
+                self.may_write("COPY FROM")?;
                 let is_binary = copy.options.format == Format::Binary;
                 self.out.copy(b'G', is_binary, columns.len());
                 self.flush().await?;
@@ -112,6 +117,15 @@ impl Session {
             }
             Direction::Out(query) => self.copy_out(&query, &copy.options).await,
         }
+    }
+
+    fn may_write(&self, word: &str) -> Result<(), Failure> {
+        PushSender::of_program(&self.caller)?;
+        if self.settings.is_read_only(self.state != State::Idle) {
+            let what = format!("cannot execute {word} in a read-only transaction");
+            return Err(Report::error("25006", what).into());
+        }
+        Ok(())
     }
 
     fn rows_max(&self) -> usize {
@@ -131,11 +145,7 @@ impl Session {
                         match self.app.bodies.batches.share(&sender, STEP_BYTES, max) {
                             _ if length > max => failed = Some(self.too_many_bytes()),
                             Ok(share) => shares.push(share),
-                            Err(_) => {
-                                self.app.pg.counts.limits.add(PgLimit::Memory, 1);
-                                let what = "too many requests are under way; retry in a moment";
-                                failed = Some(Report::error("53200", what));
-                            }
+                            Err(_) => failed = Some(self.too_much_memory()),
                         }
                     }
                     match failed {
@@ -162,6 +172,11 @@ impl Session {
         }
     }
 
+    fn too_much_memory(&self) -> Report {
+        self.app.pg.counts.limits.add(PgLimit::Memory, 1);
+        Report::error("53200", "too many requests are under way; retry in a moment")
+    }
+
     fn too_many_bytes(&self) -> Report {
         self.app.pg.counts.limits.add(PgLimit::Rows, 1);
         let max = self.app.limits.push_body_bytes_max;
@@ -175,8 +190,7 @@ impl Session {
         let bytes: usize = rows.iter().map(bytes_of).sum();
         let all = self.pending.bytes.saturating_add(bytes);
         let (count, rows_max) = (self.pending.rows.len() + rows.len(), self.rows_max());
-        // The texts of a row take several times the bytes that the client sends.
-        if all > self.app.limits.push_body_bytes_max.saturating_mul(4) {
+        if all > self.app.limits.push_body_bytes_max.saturating_mul(WAITING_FACTOR) {
             return Err(self.too_many_bytes().into());
         }
         if count > rows_max {
@@ -192,10 +206,24 @@ impl Session {
             // The statement with a wrong row fails, not the end of its transaction.
             let (app, caller) = (&self.app, &self.caller);
             read_rows(app, &PushSender::of_program(caller)?, app.now(), rows.clone()).await?;
+            self.reserve(all)?;
         }
         self.pending.rows.extend(rows);
         self.pending.bytes = all;
         if is_waiting { Ok(()) } else { self.store_pending().await }
+    }
+
+    /// Reserves the memory of rows that wait.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Failure> {
+        let sender = Sender::of(&self.caller);
+        let max = self.app.limits.push_body_bytes_max.saturating_mul(WAITING_FACTOR);
+        while self.pending.shares.len().saturating_mul(STEP_BYTES) < bytes {
+            match self.app.bodies.batches.share(&sender, STEP_BYTES, max) {
+                Ok(share) => self.pending.shares.push(share),
+                Err(_) => return Err(self.too_much_memory().into()),
+            }
+        }
+        Ok(())
     }
 
     /// Stores the rows of the transaction.
