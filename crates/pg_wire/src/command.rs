@@ -3,7 +3,7 @@
 use crate::insert::{Copy, Insert, Parser, Value, copy, insert};
 use crate::prepare::{execute, prepare, written_with};
 use crate::scanner::{SyntaxError, Token};
-use crate::transaction::{characteristics, modes, rollback};
+use crate::transaction::modes;
 
 /// How many rows of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +201,30 @@ fn prepared(first: &str, start: usize, parser: &mut Parser<'_>) -> Result<Comman
             Ok(Command::Deallocate(if all { None } else { Some(parser.name()?) }))
         }
     }
+}
+
+/// Takes the modes of all later transactions.
+fn characteristics(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    let value = |is_read_only| if is_read_only { "on" } else { "off" };
+    Ok(match modes(parser)? {
+        Some(is_read_only) => Command::Set(
+            "default_transaction_read_only".to_owned(),
+            Some(value(is_read_only).to_owned()),
+        ),
+        None => Command::SetTransaction(None),
+    })
+}
+
+/// Reads ROLLBACK after its keyword.
+fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
+    if parser.accept("work")? || parser.accept("transaction")? {
+        // Either word may precede TO.
+    }
+    if !parser.accept("to")? {
+        return modes(parser).map(|_| Command::Rollback);
+    }
+    parser.accept("savepoint")?;
+    Ok(Command::RollbackTo(parser.name()?))
 }
 
 /// Takes the name of a parameter, which may have two parts.

@@ -2,7 +2,7 @@
 //!
 //! - `frontend`: messages of clients, from bytes. `backend`: messages of the server, as bytes.
 //! - `scanner`: tokens of SQL, and the statements of a text. `command`: statements that need no engine.
-//! - `transaction`: their begin and end. `insert`, `copy`: rows that a client writes. `prepare`: statements with a name. `parameters`: values of statements, from text or binary.
+//! - `transaction`: modes of transactions. `insert`, `copy`: rows that a client writes. `prepare`: statements with a name. `parameters`: values of statements, from text or binary.
 //!
 //! Every function returns for any bytes. The limits of sizes are those of the caller; [`frontend`] has those of the protocol.
 

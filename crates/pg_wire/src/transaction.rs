@@ -1,6 +1,5 @@
-//! Statements that begin and end transactions.
+//! Modes of transactions.
 
-use crate::command::Command;
 use crate::insert::Parser;
 use crate::scanner::{SyntaxError, Token};
 
@@ -37,28 +36,4 @@ fn is_mode(word: &str) -> bool {
     const MODES: &str = "work transaction isolation level serializable repeatable read committed \
                          uncommitted write only not deferrable and no chain";
     MODES.split_whitespace().any(|mode| mode == word)
-}
-
-/// Takes the modes of all later transactions.
-pub(crate) fn characteristics(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    let value = |is_read_only| if is_read_only { "on" } else { "off" };
-    Ok(match modes(parser)? {
-        Some(is_read_only) => Command::Set(
-            "default_transaction_read_only".to_owned(),
-            Some(value(is_read_only).to_owned()),
-        ),
-        None => Command::SetTransaction(None),
-    })
-}
-
-/// Reads ROLLBACK after its keyword.
-pub(crate) fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    if parser.accept("work")? || parser.accept("transaction")? {
-        // Either word may precede TO.
-    }
-    if !parser.accept("to")? {
-        return modes(parser).map(|_| Command::Rollback);
-    }
-    parser.accept("savepoint")?;
-    Ok(Command::RollbackTo(parser.name()?))
 }

@@ -48,8 +48,10 @@ fn psql_describes_the_tables_and_nothing_of_the_machine() {
         "\\dconfig",
         "\\lo_list",
     ] {
+        // psql itself fails where it finds nothing to describe.
         let (code, _, errors) = server.psql(Some(GUEST), &["-c", list]);
-        assert!(code == 0 && !errors.contains("ERROR"), "{list}: {errors}");
+        let is_found = code == 0 || errors.contains("Did not find any");
+        assert!(is_found && !errors.contains("ERROR"), "{list}: {errors}");
     }
     // Forms that the engine has no functions for fail with a code of PostgreSQL.
     for list in ["\\dAc", "\\dAf", "\\dAo", "\\dAp", "\\dX", "\\dd"] {
