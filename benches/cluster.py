@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import statistics
 import subprocess
 import time
@@ -46,6 +47,7 @@ def start():
 
 
 def stop(server):
-    server.terminate()
+    # Sessions of the bench itself may be open.
+    server.send_signal(signal.SIGINT)
     server.wait()
     shutil.rmtree(FOLDER)

@@ -85,8 +85,14 @@ class Server:
 
     @staticmethod
     def request(connection, method, path, body=None):
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
+        for _ in range(2):
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            try:
+                answer = connection.getresponse()
+                break
+            except http.client.RemoteDisconnected:
+                # The server closed the idle connection.
+                connection.close()
         text = answer.read()
         assert answer.status == 200, (path, answer.status, text[:500])
         return text
