@@ -195,7 +195,7 @@ fn sessions_of_other_roles_cannot_keep_the_lock_of_servers() {
 fn hold_the_lock(config: &Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (client, io) = config.connect(tokio_postgres::NoTls).await.unwrap();
+        let (client, io) = config.connect(NoTls).await.unwrap();
         let io = tokio::spawn(io);
         let lock = format!("SELECT pg_advisory_lock({}); SELECT pg_sleep(60)", database::LOCK);
         client.simple_query(&lock).await.unwrap_err();
