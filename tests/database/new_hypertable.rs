@@ -1,4 +1,4 @@
-//! A new database where TimescaleDB is installed, whose functions are stubs here.
+//! A new database where TimescaleDB is installed. Its functions are stubs here.
 
 use crate::database::site::Site;
 

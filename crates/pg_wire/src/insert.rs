@@ -152,6 +152,19 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Takes items with commas between them, and the bracket that closes their list.
+    pub(crate) fn items<T>(
+        &mut self,
+        item: impl Fn(&mut Self) -> Result<T, SyntaxError>,
+    ) -> Result<Vec<T>, SyntaxError> {
+        let mut items = vec![item(self)?];
+        while self.accept_sign(',')? {
+            items.push(item(self)?);
+        }
+        self.expect_sign(')')?;
+        Ok(items)
+    }
+
     pub(crate) fn end(&self) -> Result<(), SyntaxError> {
         if self.next.is_none() { Ok(()) } else { Err(self.wrong("the end of the statement")) }
     }
@@ -214,14 +227,7 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
     loop {
         let at = parser.at();
         parser.expect_sign('(')?;
-        let mut values = Vec::new();
-        loop {
-            values.push(value(parser)?);
-            if !parser.accept_sign(',')? {
-                break;
-            }
-        }
-        parser.expect_sign(')')?;
+        let values = parser.items(value)?;
         if values.len() != columns.len() {
             let what = format!("a row has {} values for {} columns", values.len(), columns.len());
             return Err(SyntaxError::new(at, what));

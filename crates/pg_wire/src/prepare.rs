@@ -18,16 +18,7 @@ const CHANGES: [&str; 4] = ["insert", "update", "delete", "merge"];
 /// Reads `PREPARE` after its keyword: the name, the types of the parameters, and the first byte of the statement.
 pub(crate) fn prepare(parser: &mut Parser<'_>) -> Result<(String, Vec<u32>, usize), SyntaxError> {
     let name = parser.name()?;
-    let mut types = Vec::new();
-    if parser.accept_sign('(')? {
-        loop {
-            types.push(type_name(parser)?);
-            if !parser.accept_sign(',')? {
-                break;
-            }
-        }
-        parser.expect_sign(')')?;
-    }
+    let types = if parser.accept_sign('(')? { parser.items(type_name)? } else { Vec::new() };
     let query = if parser.accept("as")? { parser.at() } else { return Err(parser.wrong("AS")) };
     if parser.peek().is_none() {
         return Err(parser.wrong("a statement"));
@@ -82,16 +73,7 @@ fn type_name(parser: &mut Parser<'_>) -> Result<u32, SyntaxError> {
 /// Reads `EXECUTE` after its keyword: the name and the values.
 pub(crate) fn execute(parser: &mut Parser<'_>) -> Result<(String, Vec<Value>), SyntaxError> {
     let name = parser.name()?;
-    let mut values = Vec::new();
-    if parser.accept_sign('(')? {
-        loop {
-            values.push(value(parser)?);
-            if !parser.accept_sign(',')? {
-                break;
-            }
-        }
-        parser.expect_sign(')')?;
-    }
+    let values = if parser.accept_sign('(')? { parser.items(value)? } else { Vec::new() };
     Ok((name, values))
 }
 

@@ -2,8 +2,8 @@
 
 use crate::connection::{DatabaseError, LOCK_LIMIT};
 use model::Timestamp;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Row};
 
 /// The database notices within this time that the connection of an ended server is closed.
 const LOCK_TRIES: u32 = 5;
@@ -13,15 +13,10 @@ const LOCK_WAIT: &str = "1s";
 const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
                      current_setting('server_encoding') = 'UTF8'";
 
-/// Process, role, and whether it is the own role, of the session that holds a lock.
-const HOLDER: &str = "SELECT a.pid, a.usename::text, a.usename = current_user FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
-    WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-    AND (classid::bigint << 32) | objid::bigint = $1";
-
-/// Sessions of other roles that hold the lock or wait for it.
-const OTHERS: &str = "SELECT a.pid FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
+/// Process, role, whether it is the own role, and whether the session has the lock or waits for it.
+const SESSIONS: &str = "SELECT a.pid, a.usename::text, a.usename = current_user, granted FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
     WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-    AND (classid::bigint << 32) | objid::bigint = $1 AND a.usename <> current_user";
+    AND (classid::bigint << 32) | objid::bigint = $1 AND a.usename IS NOT NULL";
 
 /// The process of the own session, and its start.
 const OWN: &str =
@@ -105,30 +100,45 @@ async fn lock(client: &Client) -> Result<(), DatabaseError> {
     Ok(client.batch_execute(&settings).await?)
 }
 
-/// Ends the sessions of other roles that hold the lock or wait for it: any role can take it, and no server has such a role. This
+/// A session that has the lock or waits for it.
+struct LockSession {
+    pid: i32,
+    role: String,
+    /// Whether it has the server's own role.
+    is_own: bool,
+    is_holder: bool,
+}
+
+async fn lock_sessions(client: &Client) -> Result<Vec<LockSession>, DatabaseError> {
+    let rows = client.query(SESSIONS, &[&database::LOCK]).await?;
+    let session = |row: &Row| {
+        let (pid, role, is_own) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(LockSession { pid, role, is_own, is_holder: row.try_get(3)? })
+    };
+    rows.iter().map(session).collect()
+}
+
+/// Ends the sessions of other roles that have the lock or wait for it: any role can take it, and no server has such a role. This
 /// server is then the next in the queue. Without the rights of such a role nothing happens.
 async fn end_others(client: &Client) -> Result<(), DatabaseError> {
-    for row in client.query(OTHERS, &[&database::LOCK]).await? {
-        let pid: i32 = row.try_get(0)?;
-        client.query_one("SELECT pg_terminate_backend($1)", &[&pid]).await.ok();
+    for other in lock_sessions(client).await?.into_iter().filter(|one| !one.is_own) {
+        client.query_one("SELECT pg_terminate_backend($1)", &[&other.pid]).await.ok();
     }
     Ok(())
 }
 
-/// Who holds the lock.
+/// Which session has the lock.
 async fn holder(client: &Client) -> Result<String, DatabaseError> {
-    let rows = client.query(HOLDER, &[&database::LOCK]).await?;
-    let Some(row) = rows.first() else { return Ok("it was free a moment ago".to_owned()) };
-    let (pid, role, is_own): (i32, String, bool) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    if is_own {
-        return Ok(format!(
-            "process {pid} of PostgreSQL has the role {role}: stop that server first"
-        ));
-    }
-    Ok(format!(
-        "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
-    ))
+    let mut sessions = lock_sessions(client).await?.into_iter();
+    let Some(LockSession { pid, role, is_own, .. }) = sessions.find(|one| one.is_holder) else {
+        return Ok("it was free a moment ago".to_owned());
+    };
+    Ok(match is_own {
+        true => format!("process {pid} of PostgreSQL has the role {role}: stop that server first"),
+        false => format!(
+            "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
+        ),
+    })
 }
 
 /// Whether the database has the tables.

@@ -183,7 +183,7 @@ fn first(times: Times) -> Batch {
     first
 }
 
-/// The node starts again: counters begin anew. One job ends, the other loses a task.
+/// The node starts again: counters begin again. One job ends, the other loses a task.
 fn after_restart(times: Times) -> Batch {
     let memory =
         Metric::gauge("cgroup_memory_peak_bytes", Unit::Bytes, "Largest memory of the job.");

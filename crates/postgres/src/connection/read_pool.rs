@@ -1,4 +1,4 @@
-//! Connections of queries. A few stay open between queries, so that a query need not connect.
+//! Connections of queries. A few remain open between queries, so that a query need not connect.
 
 use crate::connection::{Connector, DatabaseError, connect};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ const READERS_MAX: usize = 24;
 const QUICK_READERS_MAX: usize = 4;
 /// How long a query waits for a free connection.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Most connections that stay open without a query.
+/// Most connections that remain open without a query.
 const KEPT_MAX: usize = 8;
 /// They are closed after this time without a query.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ impl ReadPool {
     /// A connection that was kept. The database may have closed it.
     pub(crate) fn take(&self) -> Option<Client> {
         let mut kept = self.kept.lock();
-        kept.retain(|(client, since)| !client.is_closed() && since.elapsed() < IDLE_MAX);
+        kept.retain(is_usable);
         kept.pop().map(|(client, _)| client)
     }
 
@@ -115,14 +115,17 @@ impl ReadPool {
     }
 }
 
+/// Whether a connection without a query since then may be used again.
+fn is_usable((client, since): &(Client, Instant)) -> bool {
+    !client.is_closed() && since.elapsed() < IDLE_MAX
+}
+
 /// Closes connections that no query used for a while, as long as the pool exists.
 pub(crate) async fn close_idle(pool: Weak<ReadPool>) {
     let mut ticks = tokio::time::interval(IDLE_MAX / 3);
     loop {
         ticks.tick().await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.kept
-            .lock()
-            .retain(|(client, since)| !client.is_closed() && since.elapsed() < IDLE_MAX);
+        pool.kept.lock().retain(is_usable);
     }
 }

@@ -1,6 +1,6 @@
 //! One read transaction: a connection of the pool, with a portal for each scan. All portals see the same state.
 //!
-//! If the connection ends before the first rows, the transaction begins again on a new one: nobody has seen anything of it.
+//! If the connection ends before the first rows, the transaction begins again on a new one: no reader has seen its state.
 
 use crate::connection::read_pool::{ReadPool, Reader};
 use crate::connection::{DatabaseError, LOCK_LIMIT};

@@ -64,7 +64,7 @@ pub(crate) fn remove(
     connection.query(&REMOVE.replace("{table}", table), &[&window_us, &before]).map(drop)
 }
 
-/// The partitions of a length of windows whose time is before an instant.
+/// The partitions of a length of windows that end before an instant.
 pub(crate) fn old(
     connection: &MaintenanceConnection<'_>,
     window_us: i64,

@@ -1,4 +1,4 @@
-//! The store on a hypertable of TimescaleDB, whose functions are stubs here.
+//! The store on a hypertable of TimescaleDB. Its functions are stubs here.
 
 use crate::faults::stored;
 use crate::partitions::{DAY, HOUR, PLAIN, create_tablespace, open, put, settings};

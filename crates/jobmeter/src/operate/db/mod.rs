@@ -135,7 +135,7 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     if !remaining.is_empty() {
         writeln!(
             out,
-            "Roles, their settings and the samples remain, as Kwollect's setup makes the same. If nobody uses them, a superuser removes \
+            "Roles, their settings and the samples remain, as Kwollect's setup also makes them. If nobody uses them, a superuser removes \
              them in another database, one statement at a time:"
         )?;
         remaining.iter().try_for_each(|statement| writeln!(out, "  {statement};"))?;

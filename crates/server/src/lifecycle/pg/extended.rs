@@ -60,6 +60,10 @@ pub(super) struct Extended {
 impl Prepared {
     /// Reads a statement.
     pub(super) fn new(text: &str, types: Vec<u32>) -> Result<Self, Report> {
+        if types.len() > PARAMETERS_MAX {
+            let what = format!("a statement has at most {PARAMETERS_MAX} parameters");
+            return Err(Report::error("54023", what));
+        }
         let command = command(text).map_err(|error| of_syntax(&error, text))?;
         Ok(Self { text: text.to_owned(), command, types, described: None })
     }
@@ -152,10 +156,6 @@ impl Session {
     }
 
     fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Failure> {
-        if types.len() > PARAMETERS_MAX {
-            let what = format!("a statement has at most {PARAMETERS_MAX} parameters");
-            return Err(Report::error("54023", what).into());
-        }
         let parts = statements(text).map_err(|error| of_syntax(&error, text))?;
         let part = match &*parts {
             [] => "",

@@ -3,9 +3,8 @@
 use crate::lifecycle::pg::extended::{Portal, Prepared, no_statement};
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::Session;
-use pg_wire::backend::{Report, characters};
+use pg_wire::backend::Report;
 use pg_wire::command::Command;
-use pg_wire::frontend::PARAMETERS_MAX;
 use pg_wire::insert::Value;
 use sql::Parameter;
 
@@ -18,18 +17,7 @@ impl Session {
         types: Vec<u32>,
         query: usize,
     ) -> Result<(), Failure> {
-        if types.len() > PARAMETERS_MAX {
-            let what = format!("a statement has at most {PARAMETERS_MAX} parameters");
-            return Err(Report::error("54023", what).into());
-        }
-        let before = characters(&portal.text, query);
-        let moved = |failure: Failure| match failure {
-            Failure::Report(mut report) => {
-                report.position = report.position.map(|position| position + before);
-                Failure::Report(report)
-            }
-            other => other,
-        };
+        let moved = |failure: Failure| failure.within(&portal.text, query);
         let text = portal.text.get(query..).unwrap_or_default();
         let mut prepared = Prepared::new(text, types).map_err(|report| moved(report.into()))?;
         if !matches!(prepared.command, Command::Read | Command::Insert(_) | Command::Write(_)) {

@@ -1,7 +1,7 @@
 //! Errors as clients receive them: code, position and text.
 
 use crate::common::http_error::HttpError;
-use pg_wire::backend::Report;
+use pg_wire::backend::{Report, characters};
 use pg_wire::scanner::{Scanner, SyntaxError, Token};
 use sql::SqlError;
 
@@ -14,6 +14,20 @@ pub(super) enum Failure {
     Fatal(Box<Report>),
     /// The connection has ended.
     Gone,
+}
+
+impl Failure {
+    /// The error of a statement that begins at this byte of a text, with its position in the text.
+    pub(super) fn within(self, text: &str, start: usize) -> Self {
+        match self {
+            Self::Report(mut report) => {
+                let before = characters(text, start);
+                report.position = report.position.map(|position| position + before);
+                Self::Report(report)
+            }
+            other => other,
+        }
+    }
 }
 
 impl From<Report> for Failure {

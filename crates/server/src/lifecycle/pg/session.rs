@@ -13,7 +13,7 @@ use crate::lifecycle::pg::session_settings::SessionSettings;
 use crate::lifecycle::pg::startup::{Admitted, Stream};
 use crate::lifecycle::pg::statement_rows::Interrupt;
 use crate::lifecycle::pg::writes::PendingRows;
-use pg_wire::backend::{EMPTY_QUERY, Messages, Report, State, characters};
+use pg_wire::backend::{EMPTY_QUERY, Messages, Report, State};
 use pg_wire::frontend::Message;
 use pg_wire::scanner::statements;
 use std::sync::Arc;
@@ -219,28 +219,21 @@ impl Session {
         if parts.is_empty() {
             self.out.empty(EMPTY_QUERY);
         }
-        let moved = |start: usize, failure: Failure| match failure {
-            Failure::Report(mut report) => {
-                let before = characters(text, start);
-                report.position = report.position.map(|position| position + before);
-                Failure::Report(report)
-            }
-            other => other,
-        };
-        if let [_, _, ..] = &*parts {
-            for (start, part) in &parts {
-                let parsed = Prepared::new(part, Vec::new());
-                let parsed = parsed.and_then(|one| one.check(&self.app.sql));
-                parsed.map_err(|report| moved(*start, report.into()))?;
-            }
+        let (count, mut parsed) = (parts.len(), Vec::with_capacity(parts.len()));
+        for (start, part) in parts {
+            let one = Prepared::new(part, Vec::new()).and_then(|one| {
+                if count > 1 {
+                    one.check(&self.app.sql)?;
+                }
+                Ok(one)
+            });
+            parsed.push((start, one.map_err(|report| Failure::from(report).within(text, start))?));
         }
-        let count = parts.len();
-        for ((start, part), number) in parts.into_iter().zip(1_usize..) {
+        for ((start, prepared), number) in parsed.into_iter().zip(1_usize..) {
             self.is_last = number == count;
-            let prepared = Prepared::new(part, Vec::new());
-            let prepared = prepared.map_err(|report| moved(start, report.into()))?;
             let mut portal = Portal::of(&prepared, Vec::new(), Vec::new());
-            self.execute(&mut portal, 0, true).await.map_err(|failure| moved(start, failure))?;
+            let done = self.execute(&mut portal, 0, true).await;
+            done.map_err(|failure| failure.within(text, start))?;
         }
         self.end_message().await
     }
