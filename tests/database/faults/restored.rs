@@ -2,7 +2,8 @@
 
 use super::{ARRIVAL_MAX, Site, folder, instants_of, lost_batches};
 use crate::common::database::{Database, query};
-use crate::common::programs::{output, until};
+use crate::common::programs::{output, program, until};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +18,34 @@ impl Site {
     fn dump(&self) {
         let file = self.dir.path().join("dump");
         self.client("pg_dump", &["-Fc", "-f", file.to_str().unwrap(), self.name]);
+    }
+
+    /// Copies the data folder while the server runs.
+    fn back_up(&self) {
+        let copy = self.dir.path().join("copy");
+        let run = |command: &str, arguments: &[&Path]| {
+            let [data, more @ ..] = arguments else { unreachable!() };
+            let mut jobmeter = Command::new(program("jobmeter"));
+            jobmeter.arg(command).arg("--data").arg(data);
+            more.iter().for_each(|folder| _ = jobmeter.arg("--to").arg(folder));
+            let (code, out, errors) = output(&mut jobmeter);
+            assert_eq!(code, 0, "{command}: {errors}");
+            out
+        };
+        let data = self.dir.path().join("data");
+        let out = run("backup", &[&data, &copy]);
+        assert!(out.contains("the samples are in a database, which pg_dump copies"), "{out}");
+        for folder in [&data, &copy] {
+            let out = run("verify", &[folder]);
+            assert!(out.starts_with("the samples are in a database"), "{out}");
+            assert!(out.ends_with("no damage\n"), "{out}");
+        }
+        for file in ["jobs.sqlite", "demand.sqlite", "audit.log", "acknowledged.json"] {
+            assert!(copy.join(file).is_file(), "{file}");
+        }
+        std::fs::write(copy.join("acknowledged.json"), "{").unwrap();
+        let out = run("verify", &[&copy]);
+        assert!(out.contains("note: ") && out.ends_with("nothing is lost\n"), "{out}");
     }
 
     /// Replaces the database by its dump, as the operator's guide states it. Returns a second after which nothing was
@@ -52,6 +81,7 @@ fn restored(is_running: bool) {
     std::thread::sleep(Duration::from_secs(4));
     site.arrived();
     site.dump();
+    site.back_up();
     let dumped = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     // A node that begins after the dump, and one that sends its last batch before the database is restored.
     site.start_agent(9);

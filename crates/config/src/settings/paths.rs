@@ -79,6 +79,14 @@ fn has_store(dir: &Path) -> bool {
     dir.join(SAMPLES_DIR).is_dir() || dir.join(JOBS_FILE).is_file()
 }
 
+/// Whether this folder belongs to a server whose samples are in a database: then it has no store.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn has_database(data: &Path) -> std::io::Result<bool> {
+    Ok(data.join(ACKNOWLEDGED_FILE).try_exists()? && !data.join(SAMPLES_DIR).try_exists()?)
+}
+
 /// The folder with the store of `data`: a server's `--data`, or a state folder that contains one. `None`:
 /// there is no store.
 pub fn store_in(data: &Path) -> Option<PathBuf> {

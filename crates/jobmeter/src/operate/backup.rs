@@ -4,7 +4,9 @@ use crate::operate::verify::data_dir;
 use crate::output::options::JsonOption;
 use crate::output::show::counted;
 use anyhow::{Context as _, bail};
-use config::paths::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::paths::{
+    ACKNOWLEDGED_FILE, AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR,
+};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chownat};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -52,14 +54,39 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if demand.try_exists().with_context(|| demand.display().to_string())? {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
     }
-    let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
+    let copied = copy_samples(data, to)?;
     copy_audit(data, to)?;
     keep_rights(data, to)?;
-    let store::Copied { blocks, samples, archived, segments, bytes } = copied;
+    write_report(copied, args)
+}
+
+/// Copies the samples. Returns `None` if they are in a database: then its record of acknowledged batches is copied, so
+/// that a server with the copy finds what an older database lacks.
+fn copy_samples(data: &Path, to: &Path) -> anyhow::Result<Option<store::Copied>> {
+    if config::paths::has_database(data).with_context(|| data.display().to_string())? {
+        let from = data.join(ACKNOWLEDGED_FILE);
+        store::copy_file(&from, &to.join(ACKNOWLEDGED_FILE))
+            .with_context(|| format!("copying {}", from.display()))?;
+        return Ok(None);
+    }
+    Ok(Some(store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?))
+}
+
+fn write_report(copied: Option<store::Copied>, args: &BackupArgs) -> anyhow::Result<()> {
+    let to = &args.to;
+    let is_in_database = copied.is_none();
+    let store::Copied { blocks, samples, archived, segments, bytes } = copied.unwrap_or_default();
     if args.format.json {
-        let answer = serde_json::json!({"folder": to, "blocks": blocks, "archived_blocks": archived,
-            "samples": samples, "log_segments": segments, "bytes": bytes});
+        let answer = serde_json::json!({"folder": to, "samples_in_database": is_in_database, "blocks": blocks,
+            "archived_blocks": archived, "samples": samples, "log_segments": segments, "bytes": bytes});
         return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
+    if is_in_database {
+        let to = to.display();
+        let text = format!(
+            "{to}: jobs, tokens, requests and the audit log; the samples are in a database, which pg_dump copies"
+        );
+        return Ok(writeln!(io::stdout().lock(), "{text}")?);
     }
     writeln!(
         io::stdout().lock(),

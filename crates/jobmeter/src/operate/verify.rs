@@ -3,7 +3,7 @@
 use crate::output::options::JsonOption;
 use crate::output::show::counted;
 use anyhow::{Context, bail};
-use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
+use config::paths::{ACKNOWLEDGED_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ const DAMAGED: u8 = 1;
 #[derive(Debug, Serialize)]
 struct Answer {
     good: bool,
+    samples_in_database: bool,
     blocks: u64,
     archived_blocks: u64,
     samples: u64,
@@ -51,7 +52,12 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let data = data_dir(&args.data)?;
     let progress = crate::client::progress::Progress::start("checking");
-    let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
+    let is_in_database =
+        config::paths::has_database(&data).with_context(|| data.display().to_string())?;
+    let mut verified = match is_in_database {
+        true => Verified { findings: record(&data.join(ACKNOWLEDGED_FILE)), ..Verified::default() },
+        false => store::verify(&RealDisk, &data.join(SAMPLES_DIR))?,
+    };
     let cost = "jobs, their users and their nodes; samples are intact";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));
     let demand = data.join(DEMAND_FILE);
@@ -64,9 +70,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let good = verified.is_good();
     let mut out = io::stdout().lock();
     if args.format.json {
-        serde_json::to_writer(&mut out, &answer(verified))?;
+        serde_json::to_writer(&mut out, &answer(verified, is_in_database))?;
         writeln!(out)?;
     } else {
+        write_counts(&verified, is_in_database, &mut out)?;
         write_findings(&verified, &mut out)?;
     }
     Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
@@ -95,6 +102,18 @@ pub(crate) fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
     bail!("{shown}: it contains no `{SAMPLES_DIR}`; choose a server's folder with --data")
 }
 
+/// Damage of the record of acknowledged batches.
+fn record(path: &Path) -> Vec<Finding> {
+    let read = std::fs::read(path).map_err(|error| error.to_string());
+    let parsed = read.and_then(|bytes| {
+        serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|error| error.to_string())
+    });
+    let cost = "gaps of batches that a database restored from a dump lacks; a running server replaces the file";
+    let finding =
+        |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: true };
+    parsed.err().map(finding).into_iter().collect()
+}
+
 fn database(path: &Path, cost: &str) -> Vec<Finding> {
     let finding =
         |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
@@ -108,13 +127,14 @@ fn database(path: &Path, cost: &str) -> Vec<Finding> {
     }
 }
 
-fn answer(verified: Verified) -> Answer {
+fn answer(verified: Verified, samples_in_database: bool) -> Answer {
     let found = |finding: Finding| {
         let Finding { path, what, cost, is_harmless } = finding;
         Found { path, what, cost, harmless: is_harmless }
     };
     Answer {
         good: verified.is_good(),
+        samples_in_database,
         blocks: verified.blocks,
         archived_blocks: verified.archived,
         samples: verified.samples,
@@ -127,7 +147,10 @@ fn answer(verified: Verified) -> Answer {
     }
 }
 
-fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
+fn write_counts(verified: &Verified, is_in_database: bool, out: &mut impl Write) -> io::Result<()> {
+    if is_in_database {
+        return writeln!(out, "the samples are in a database; `jobmeter db status` reports on it");
+    }
     let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
         verified;
     let (blocks, samples) = (counted(*blocks, "block"), counted(*samples, "sample"));
@@ -137,7 +160,10 @@ fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     }
     let segments = counted(*segments, "log segment");
     let batches = if *records == 1 { "batch" } else { "batches" };
-    writeln!(out, "{segments}, {records} {batches} in the log, {log_bytes} bytes")?;
+    writeln!(out, "{segments}, {records} {batches} in the log, {log_bytes} bytes")
+}
+
+fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     for Finding { path, what, cost, is_harmless } in &verified.findings {
         let mark = if *is_harmless { "note" } else { "DAMAGED" };
         writeln!(out, "{mark}: {}: {what}\n    costs: {cost}", path.display())?;

@@ -58,7 +58,7 @@ pub(crate) struct Writer {
     /// Where acknowledged batches are recorded.
     record: Option<Record>,
     /// The commits of the last record, and its time.
-    recorded: (u64, Timestamp),
+    recorded: (Option<u64>, Timestamp),
     /// The version of the catalogue that the database has.
     catalogue: Option<u64>,
     tried: Timestamp,
@@ -84,7 +84,7 @@ impl Writer {
             gap_rows,
             lacking,
             record,
-            recorded: (0, now),
+            recorded: (None, now),
             catalogue: None,
             tried: now,
             expired: now,
@@ -96,6 +96,8 @@ impl Writer {
 
     /// Works until the store is closed and the queue is empty.
     pub(crate) fn run(mut self) {
+        // The file also marks a data folder whose samples are in a database.
+        self.record(self.shared.now());
         loop {
             let Work { requests, closing } = self.shared.queue.take();
             if !requests.is_empty() {
@@ -315,7 +317,7 @@ impl Writer {
     /// Records which batches are acknowledged, if there are new ones.
     fn record(&mut self, now: Timestamp) {
         let commits = self.shared.stats().commits;
-        let is_new = std::mem::replace(&mut self.recorded, (commits, now)).0 != commits;
+        let is_new = std::mem::replace(&mut self.recorded, (Some(commits), now)).0 != Some(commits);
         let Some((path, database)) = self.record.as_ref().filter(|_| is_new) else { return };
         let written = acknowledged::write(path, database, self.shared.books().origins.all());
         if let Err(error) = written {
