@@ -218,8 +218,10 @@ impl Serving<'_> {
             .start();
         let transaction = tokio::time::timeout(BOUND_MAX, begin).await.map_err(silent)??;
         // No partition is dropped, and no row moves between partitions, once the snapshot of this transaction is taken.
+        // A nested loop would read the samples of a device once for each of its series: the planner expects few rows.
         let limit = format!(
             "SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = '{LOCK_LIMIT}'; SET LOCAL jit = off; \
+             SET LOCAL enable_nestloop = off; \
              LOCK TABLE ONLY metrics, ONLY jobmeter.job_metrics IN ACCESS SHARE MODE; \
              SELECT pg_backend_pid()",
             self.time_max_ms

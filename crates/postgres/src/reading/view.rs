@@ -7,7 +7,7 @@ use crate::reading::session::{Query, RowScan, Session};
 use crate::schema::without_places;
 use crate::shared::Shared;
 use model::{Series, Timestamp};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use storage::{Chunk, Selector, SeriesCondition, SeriesFilter, SeriesInfo, StorageError};
@@ -18,6 +18,7 @@ use tokio_postgres::types::ToSql;
 pub(crate) const SERIES_MAX: usize = 1000;
 
 /// One branch reads samples of nodes, the other samples of jobs. Numbers in labels are equal only if their texts are. Rows of one instant come in the order of their storage.
+/// Devices, metrics and jobs have each name once in `$10` to `$12`: repeated names mislead the estimates.
 const SAMPLES: &str = "
 WITH wanted AS (SELECT place, device, metric, labels::jsonb AS labels, cluster, job,
         CASE WHEN has_numbers THEN labels END AS text
@@ -27,12 +28,12 @@ SELECT place, timestamp, value FROM (
     SELECT place, timestamp, value, m.tableoid AS part, m.ctid AS at
     FROM metrics AS m JOIN wanted ON job IS NULL AND device = m.device_id AND metric = m.metric_id
         AND wanted.labels = coalesce(m.labels, 'null') AND (text IS NULL OR text = m.labels::text)
-    WHERE m.device_id = ANY ($2) AND m.metric_id = ANY ($3) AND timestamp BETWEEN $7 AND $8
+    WHERE m.device_id = ANY ($10::text[]) AND m.metric_id = ANY ($11::text[]) AND timestamp BETWEEN $7 AND $8
     UNION ALL
     SELECT place, timestamp, value, m.tableoid, m.ctid
     FROM jobmeter.job_metrics AS m JOIN wanted ON job = m.job_id AND wanted.cluster = m.cluster
         AND device = m.device_id AND metric = m.metric_id AND wanted.labels = m.labels
-    WHERE m.device_id = ANY ($2) AND m.job_id = ANY ($6) AND timestamp BETWEEN $7 AND $8) AS rows
+    WHERE m.device_id = ANY ($10) AND m.job_id = ANY ($12::int8[]) AND timestamp BETWEEN $7 AND $8) AS rows
 ORDER BY place, timestamp, part, at";
 static SAMPLES_OF_HYPERTABLE: LazyLock<String> = LazyLock::new(|| without_places(SAMPLES));
 /// First and last instant of node samples.
@@ -240,6 +241,8 @@ impl ChunkScan {
         let job = |one: &Series| one.job.as_ref().map(|job| job.id.get());
         let jobs: Vec<Option<i64>> = series().map(job).collect();
         let (from, to) = self.span;
+        let of_jobs = once(jobs.iter().flatten().copied());
+        let (of_devices, of_metrics) = (once(devices.clone()), once(metrics.clone()));
         let has_numbers: Vec<bool> = series().map(|one| has_numbers(one.labels.as_str())).collect();
         let is_hypertable = self.view.shared.series().is_hypertable;
         self.scan = Some(self.view.query(Query {
@@ -254,9 +257,17 @@ impl ChunkScan {
                 Box::new(Micros(from)),
                 Box::new(Micros(to)),
                 Box::new(has_numbers),
+                Box::new(of_devices),
+                Box::new(of_metrics),
+                Box::new(of_jobs),
             ],
         }));
     }
+}
+
+/// Each value once.
+fn once<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    values.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
 }
 
 /// Whether labels have a number: a digit outside of texts.

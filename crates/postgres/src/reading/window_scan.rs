@@ -12,12 +12,13 @@ use storage::{
     without_sums_of_totals,
 };
 
-/// The columns of the rollup begin at the third.
+/// The columns of the rollup begin at the third. Each series reads its part of the index.
 const ROLLUPS: &str = "
-SELECT place, at_us, samples, sum, min, max, first_us, first_value, first_start_us, last_us, last_value,
-    last_start_us, seconds, integral, resets, before_resets
-FROM jobmeter.rollups JOIN unnest($1::int4[], $2::int8[]) AS wanted (place, id) ON id = series_id
-WHERE window_us = $3 AND at_us BETWEEN $4 AND $5 ORDER BY place, at_us";
+SELECT place, windows.* FROM unnest($1::int4[], $2::int8[]) AS wanted (place, id)
+CROSS JOIN LATERAL (SELECT at_us, samples, sum, min, max, first_us, first_value, first_start_us, last_us, last_value,
+        last_start_us, seconds, integral, resets, before_resets
+    FROM jobmeter.rollups WHERE series_id = id AND window_us = $3 AND at_us BETWEEN $4 AND $5 OFFSET 0) AS windows
+ORDER BY place, at_us";
 
 type Window = (Timestamp, Rollup);
 type SeriesWindows = (Arc<SeriesInfo>, Vec<Window>);

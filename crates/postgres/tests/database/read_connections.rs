@@ -8,6 +8,7 @@ use model::Timestamp;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::{Outcome, Selector, Storage, StorageError};
+use tokio_postgres::Config;
 
 /// The sessions of queries in a state.
 fn of_queries(state: &str) -> String {
@@ -82,7 +83,7 @@ fn more_queries_than_connections_wait_and_unused_connections_are_few() {
 /// Holds a lock for 8 s.
 fn held<'s>(
     scope: &'s std::thread::Scope<'s, '_>,
-    database: &'s tokio_postgres::Config,
+    database: &'s Config,
     lock: &'s str,
 ) -> std::thread::ScopedJoinHandle<'s, ()> {
     let holder = scope.spawn(move || {
@@ -158,4 +159,39 @@ fn a_lock_of_another_session_defers_batches_and_fails_queries_in_time() {
     }
     assert!(matches!(append(&store, &batch(2)), Outcome::Stored { .. }));
     assert_eq!(query(&database, writer), before);
+}
+
+/// Rows that queries fetched from partitions of samples. A session reports its counts at the latest when it ends.
+fn fetched(database: &Config) -> u64 {
+    execute(database, &of_queries("idle").replace("pid::text", "pg_terminate_backend(pid)"));
+    std::thread::sleep(Duration::from_secs(1));
+    let fetched = "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::text FROM pg_stat_user_tables WHERE relname LIKE 'metrics_%'";
+    query(database, fetched)[0].parse().unwrap()
+}
+
+#[test]
+fn a_query_reads_the_samples_of_a_device_once_whatever_the_number_of_its_series() {
+    const METRICS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    const INSTANTS: i64 = 3000;
+    let database = database();
+    let store = open(&database).unwrap();
+    let samples: Vec<_> = (0..INSTANTS)
+        .flat_map(|second| {
+            METRICS.iter().map(move |metric| (spec("n1", metric), T0 + second * S, 1.0))
+        })
+        .collect();
+    let batch = Sender::new("n1", 1).batch(&samples);
+    assert!(matches!(append(&store, &batch), Outcome::Stored { .. }));
+    execute(&database, "ANALYZE metrics");
+    let before = fetched(&database);
+    let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    let snapshot = store.snapshot();
+    let slices = snapshot.scan(&Selector::default(), all.0, all.1);
+    let rows: usize = slices.map(|slice| slice.unwrap().values.len()).sum();
+    assert_eq!(rows, samples.len());
+    drop(snapshot);
+    let rows = u64::try_from(rows).unwrap();
+    let read = (0..20).map(|_| fetched(&database) - before).find(|read| *read >= rows);
+    let read = read.unwrap_or_default();
+    assert!((rows..2 * rows).contains(&read), "{read} rows read for {rows}");
 }
