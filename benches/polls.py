@@ -1,9 +1,9 @@
 """Measures the poller on simulated devices, beside kwollector where that sustains the load.
 
-usage: polls.py [exporters] [snmp] [beside] [devices] [outage] [insert]   (all of them without a word)
+usage: polls.py [exporters] [snmp] [beside] [postgres] [devices] [outage] [insert]   (all of them without a word)
 
-Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS_EACH (60) of each load. `beside` needs
-PostgreSQL 15, installs kwollector below target/bench, and runs as root. Prints one line a load. The targets share the machine's processors.
+Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS_EACH (60) of each load. `beside` and `postgres` need
+PostgreSQL 15, install kwollector below target/bench, and run as root. Prints one line a load. The targets share the machine's processors.
 """
 
 import concurrent.futures
@@ -82,10 +82,36 @@ class Program:
         return statistics.linear_regression(range(len(half)), half).slope * 60 / 1024
 
 
+class Database:
+    """PostgreSQL in a new folder."""
+
+    AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    PORT = "29432"
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.parent.chmod(0o755)
+        folder.mkdir()
+        shutil.chown(folder, "postgres")
+        self.run("initdb", "-D", folder, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
+        options = f"-p {self.PORT} -k {folder} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB"
+        self.run("pg_ctl", "-D", folder, "-w", "-l", folder / "log", "-o", options, "start")
+
+    def run(self, program, *arguments):
+        command = [*self.AS_POSTGRES, POSTGRESQL / program, *arguments]
+        return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, cwd="/").stdout
+
+    def psql(self, query):
+        return self.run("psql", "-h", self.folder, "-p", self.PORT, "-Atc", query, "postgres").strip()
+
+    def end(self):
+        self.run("pg_ctl", "-D", self.folder, "-m", "immediate", "stop")
+
+
 class Site:
     """A server with an empty store, targets, and the folder of descriptions."""
 
-    def __init__(self, plan):
+    def __init__(self, plan, on_postgres=False):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="polls-"))
         self.files, self.log = self.dir / "metrics.d", self.dir / "log"
         self.files.mkdir()
@@ -95,10 +121,13 @@ class Site:
         self.targets = subprocess.Popen(targets, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.targets.stdout.readline() == "ready\n"
         self.port, self.url, self.server = "0", "", None
+        self.database = Database(self.dir / "postgres") if on_postgres else None
         self.serve()
 
     def serve(self):
         command = [BUILT / "jobmeter-server", "--data", self.dir / "store", "--listen", f"127.0.0.1:{self.port}", "--query-time-max", "5m"]
+        if self.database:
+            command += ["--store", "postgres", "--postgres-database", f"host={self.database.folder} port={Database.PORT} user=postgres dbname=postgres"]
         self.server = Program(command, self.env, stdout=subprocess.PIPE, text=True)
         self.url = self.server.process.stdout.readline().split()[-1]
         self.port = self.url.rsplit(":", 1)[1]
@@ -126,6 +155,8 @@ class Site:
         used = self.server.end()
         if self.targets.poll() is None:
             self.targets.communicate("")
+        if self.database:
+            self.database.end()
         shutil.rmtree(self.dir)
         return used
 
@@ -185,24 +216,42 @@ def measure_snmp():
     load("SNMP, 60 devices x 750 OIDs at 1 s", site, 1, "variables")
 
 
-def measure_beside():
-    """Loads that kwollector sustains, in turn with it."""
+def can_run_kwollector():
     if os.geteuid() != 0 or not POSTGRESQL.is_dir():
         print(f"not measured beside kwollector: it needs root and {POSTGRESQL}", flush=True)
-        return
+        return False
     if not (KWOLLECT / "bin/kwollector").exists():
         subprocess.run([sys.executable, "-m", "venv", KWOLLECT], check=True)
         subprocess.run([KWOLLECT / "bin/pip", "install", "--quiet", "kwollect==1.3.1", "orjson"], check=True)
-    oids = oids_of(150)
-    loads = {"100 exporters x 500 lines at 5 s": ({"lines": 500, "http_port": HTTP}, lambda files: exporters(files, 100, 5000), 10_000),
-             "SNMP, 60 devices x 150 OIDs at 1 s": (snmp_plan(60, oids, 161), lambda files: agents(files, 60, oids, port=161), 9000)}
-    for what, (plan, describe, rows_per_second) in loads.items():
-        for _ in range(int(os.environ.get("ROUNDS", "2"))):
-            for name, measure in (("poller", measure_poller), ("kwollector", measure_kwollector)):
-                site = Site(plan)
-                describe(site.files)
-                print(f"{name}, {what} ({rows_per_second} rows/s): {measure(site)}", flush=True)
-                site.end()
+    return True
+
+
+def beside_kwollector(plan, describe, what, on_postgres=False):
+    for _ in range(int(os.environ.get("ROUNDS", "2"))):
+        for name, measure in (("poller", measure_poller), ("kwollector", measure_kwollector)):
+            site = Site(plan, on_postgres and name == "poller")
+            describe(site.files)
+            print(f"{name}, {what}: {measure(site)}", flush=True)
+            if site.database:
+                print(f"its server: RSS {site.server.slope():+.2f} MiB a minute", flush=True)
+            site.end()
+
+
+def measure_beside():
+    """Loads that kwollector sustains, in turn with it."""
+    if not can_run_kwollector():
+        return
+    exporters_of_100 = lambda files: exporters(files, 100, 5000)
+    beside_kwollector({"lines": 500, "http_port": HTTP}, exporters_of_100, "100 exporters x 500 lines at 5 s (10000 rows/s)")
+    plan, oids = snmp_plan(60, oids_of(150), 161), oids_of(150)
+    beside_kwollector(plan, lambda files: agents(files, 60, oids, port=161), "SNMP, 60 devices x 150 OIDs at 1 s (9000 rows/s)")
+
+
+def measure_postgres():
+    """More than kwollector stores; the server has its samples in PostgreSQL."""
+    if can_run_kwollector():
+        describe = lambda files: exporters(files, 500, 5000)
+        beside_kwollector({"lines": 1000, "http_port": HTTP}, describe, "500 exporters x 1000 lines at 5 s (100000 rows/s), PostgreSQL", True)
 
 
 def steady(program, stored_between):
@@ -226,25 +275,18 @@ def measure_poller(site):
 
 
 def measure_kwollector(site):
-    data, port = site.dir / "postgres", "29432"
-    site.dir.chmod(0o755)
-    data.mkdir()
-    shutil.chown(data, "postgres")
-    as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    run = lambda *command: subprocess.run([*as_postgres, *map(str, command)], check=True, capture_output=True, text=True, cwd="/").stdout
-    run(POSTGRESQL / "initdb", "-D", data, "-A", "trust")
-    options = f"-p {port} -k {data} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB"
-    run(POSTGRESQL / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
-    psql = lambda query: run("psql", "-h", data, "-p", port, "-Atc", query, "postgres").strip()
+    database = Database(site.dir / "kwollect")
     try:
-        psql("CREATE TABLE metrics (timestamp timestamptz, device_id text, metric_id text, value double precision, labels jsonb);"
-             "CREATE TABLE promoted_metrics (device_id text, metric_id text)")
+        database.psql("CREATE TABLE metrics (timestamp timestamptz, device_id text, metric_id text, value double precision, labels jsonb);"
+                      "CREATE INDEX ON metrics (timestamp DESC); CREATE INDEX ON metrics (device_id, timestamp DESC);"
+                      "CREATE INDEX ON metrics ((labels->>'_device_alias'), timestamp DESC) WHERE labels ? '_device_alias';"
+                      "CREATE TABLE promoted_metrics (device_id text, metric_id text)")
         command = [KWOLLECT / "bin/kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
-        program = Program(command, {**site.env, "PGPORT": port})
+        program = Program(command, {**site.env, "PGPORT": Database.PORT})
         between = "SELECT count(*) FROM metrics WHERE timestamp >= to_timestamp({}) AND timestamp < to_timestamp({})"
-        return steady(program, lambda begun, ended: int(psql(between.format(begun, ended))))
+        return steady(program, lambda begun, ended: int(database.psql(between.format(begun, ended))))
     finally:
-        run(POSTGRESQL / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+        database.end()
 
 
 def write_devices(files, oids, timeout):
@@ -357,7 +399,7 @@ def measure_insert():
 def main():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    loads = {"exporters": measure_exporters, "snmp": measure_snmp, "beside": measure_beside, "devices": measure_devices,
+    loads = {"exporters": measure_exporters, "snmp": measure_snmp, "beside": measure_beside, "postgres": measure_postgres, "devices": measure_devices,
              "outage": measure_outage, "insert": measure_insert}
     for word in sys.argv[1:] or loads:
         loads[word]()
