@@ -1,9 +1,10 @@
 //! Hostile clients of PostgreSQL's protocol: each costs its own connection, and other clients are answered.
 
-use crate::common::programs::{Server, get, until};
-use crate::server::pg::{ALICE, BOB, GUEST, PgServer, READER};
+use crate::common::programs::{Server, get, output, until};
+use crate::server::pg::{ALICE, BOB, GUEST, PUSHER, PgServer, READER};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -267,6 +268,106 @@ fn statements_that_contain_statements_end_with_an_error() {
         let name = "n".repeat(1000);
         let rest = if long == "SAVEPOINT" { "" } else { " AS SELECT 1" };
         assert_eq!(code(&[query(&format!("{long} {name}{rest}"))]).as_deref(), Some("42622"));
+    }
+    works(&server);
+}
+
+/// The errors in the answers to a query.
+fn errors(stream: &mut TcpStream, text: &str) -> String {
+    stream.write_all(&message(b'Q', format!("{text}\0").as_bytes())).unwrap();
+    let errors = until_kind(stream, b'Z').into_iter().filter(|(kind, _)| *kind == b'E');
+    errors.map(|(_, body)| String::from_utf8_lossy(&body).into_owned()).collect()
+}
+
+#[test]
+fn no_depth_and_no_number_of_statements_in_a_message_costs_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &[]);
+    let (mut stream, _) = session(server.port, GUEST);
+    for deep in [
+        format!("{}SELECT 1", "EXPLAIN ".repeat(900)),
+        format!("{}SELECT 1", "EXPLAIN VERBOSE ".repeat(900)),
+        format!("{}x", "DESCRIBE ".repeat(1900)),
+        format!("SELECT {}'1 day'", "INTERVAL ".repeat(1900)),
+        format!("SELECT 1::{}int", "ARRAY<".repeat(900)),
+        format!("{}SELECT 1", "WHILE true ".repeat(900)),
+        format!("COPY ({}SELECT 1) TO STDOUT", "EXPLAIN ".repeat(900)),
+        format!("PREPARE a AS {}SELECT 1", "EXPLAIN ".repeat(900)),
+        format!("DECLARE c CURSOR FOR {}SELECT 1", "EXPLAIN ".repeat(900)),
+    ] {
+        let first = errors(&mut stream, &format!("SELECT 1/0; {deep}"));
+        assert!(!first.is_empty(), "{deep}");
+        errors(&mut stream, &deep);
+    }
+    works(&server);
+    // Many statements are parsed beside the work for others.
+    let many = format!("SELECT 1/0;{}", "SELECT 1;".repeat(28_000));
+    stream.write_all(&message(b'Q', format!("{many}\0").as_bytes())).unwrap();
+    let slowest = (0..20).map(|_| {
+        let began = Instant::now();
+        assert_eq!(get(&server.server.url, "/api/v1/ready").0, 200);
+        began.elapsed()
+    });
+    let slowest = slowest.max().unwrap();
+    until_kind(&mut stream, b'Z');
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
+
+#[test]
+fn a_description_of_a_statement_reads_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &[]);
+    let (mut stream, _) = session(server.port, PUSHER);
+    let row =
+        "INSERT INTO metrics(device_id, metric_id, value) VALUES ('secret-device', 'm', 98.5)";
+    assert_eq!(errors(&mut stream, row), "");
+    let read = "SELECT string_agg(device_id, ';') FROM metrics";
+    let mut texts = Vec::new();
+    let calls = [
+        format!("api.get_metrics(devices => 'n1', start_time => ({read})::timestamptz::text)"),
+        format!("api.get_metrics(devices => ({read})::int::text)"),
+        format!("api.get_metrics(job_id => ({read})::int)"),
+    ];
+    for (call, number) in calls.iter().zip(1..) {
+        texts.push(errors(&mut stream, &format!("PREPARE p{number} AS SELECT * FROM {call}")));
+        let parse = format!("s{number}\0SELECT * FROM {call}\0\0\0");
+        let describe = format!("Ss{number}\0");
+        let messages = [
+            message(b'P', parse.as_bytes()),
+            message(b'D', describe.as_bytes()),
+            message(b'S', b""),
+        ];
+        stream.write_all(&messages.concat()).unwrap();
+        let answers = until_kind(&mut stream, b'Z').into_iter();
+        texts.extend(answers.map(|(_, body)| String::from_utf8_lossy(&body).into_owned()));
+    }
+    assert!(texts.iter().all(|text| !text.contains("secret-device")), "{texts:?}");
+    assert!(errors(&mut stream, "EXECUTE p1").contains("C42501\0"));
+}
+
+#[test]
+fn a_session_ends_with_its_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &[]);
+    let post = |path: &str, body: &str| -> serde_json::Value {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", body]);
+        curl.args(["-H", &format!("Authorization: Bearer {ALICE}")]);
+        let (code, out, errors) = output(curl.arg(format!("{}{path}", server.server.url)));
+        assert_eq!(code, 0, "{out}{errors}");
+        serde_json::from_str(&out).unwrap_or_default()
+    };
+    let made = post("/api/v1/tokens", r#"{"scope": "read"}"#);
+    let token = made["token"].as_str().unwrap();
+    let (mut open, _) = session(server.port, token);
+    let (mut in_transaction, _) = session(server.port, token);
+    assert_eq!(errors(&mut open, "SELECT count(*) FROM metrics"), "");
+    assert_eq!(errors(&mut in_transaction, "BEGIN"), "");
+    post(&format!("/api/v1/tokens/{}/revoke", made["info"]["id"]), "");
+    for stream in [&mut open, &mut in_transaction] {
+        stream.write_all(&message(b'Q', b"SELECT count(*) FROM metrics\0")).unwrap();
+        let end = String::from_utf8_lossy(&rest(stream)).into_owned();
+        assert!(end.contains("FATAL") && end.contains("C28000\0"), "{end}");
     }
     works(&server);
 }

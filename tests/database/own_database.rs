@@ -199,6 +199,47 @@ fn functions_answer_as_the_server_and_reject_what_is_wrong() {
 }
 
 #[test]
+fn a_job_has_its_last_samples_and_no_window_of_the_next_one() {
+    let site = Site::new();
+    site.set_up(&["--kwollect_password", "secret", "--ro-sees", "jobs"]);
+    site.sql(ROWS);
+    // A last reading, one that is too late, and a job that ends with a window.
+    site.sql(
+        "INSERT INTO jobmeter.job_metrics VALUES (to_timestamp(1767700154), 'n1', 'cpu_seconds_total', 999, '{}', 'oar', 7), \
+         (to_timestamp(1767700160), 'n1', 'cpu_seconds_total', 1000, '{}', 'oar', 7); \
+         INSERT INTO jobmeter.allocations VALUES ('oar', 10, 'n1', to_timestamp(1767699900), to_timestamp(1767700200))",
+    );
+    for (call, wanted) in [
+        ("job_id => 7", "301|999"),
+        ("job_id => 7, as_rate => 'auto'", "301|"),
+        ("job_id => 7, end_time => '1767700140'", "273|98"),
+        ("job_id => 7, summary => true", "1|1000"),
+        ("job_id => 10, summary => true", "0|"),
+        ("job_id => 10, summary => true, end_time => '1767700201'", "2|"),
+        ("job_id => 10, summary => true, start_time => '1767699901'", "2|"),
+    ] {
+        let of_job = "max(value) FILTER (WHERE metric_id = 'cpu_seconds_total')";
+        let statement = format!("SELECT count(*), {of_job} FROM api.get_metrics({call})");
+        let found = site.read(&statement).unwrap();
+        let is_rate = call.contains("as_rate");
+        assert!(found == wanted || is_rate && found.starts_with(wanted), "{call}: {found}");
+    }
+}
+
+#[test]
+fn a_role_of_the_site_with_one_view_reads_it() {
+    let site = Site::new();
+    site.set_up(&["--kwollect_password", "secret"]);
+    site.sql(ROWS);
+    site.as_superuser(
+        "kwdb",
+        "CREATE ROLE dashboards LOGIN; GRANT SELECT ON metrics_by_device TO dashboards",
+    );
+    let statement = "SET ROLE dashboards; SELECT count(*) FROM metrics_by_device";
+    assert!(site.as_superuser("kwdb", statement).ends_with("1200"));
+}
+
+#[test]
 fn the_statements_of_a_site_about_a_job_and_a_release_that_keeps_the_samples() {
     let site = Site::new();
     site.set_up(&["--kwollect_password", "secret", "--ro-sees", "jobs"]);

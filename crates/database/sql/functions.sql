@@ -17,6 +17,14 @@ DECLARE
         WHERE btrim(name) <> '');
     names text[] := string_to_array(nullif(metrics, ''), ',');
     of_job record;
+    -- Samples attributed to a job begin and end shortly before and after it, and its windows begin before their first sample.
+    before interval := CASE WHEN summary THEN '310 seconds' ELSE '10 seconds' END;
+    after interval := '10 seconds';
+    -- The bounds of node samples: a window of a node belongs to a job if it begins within the job.
+    above text := CASE WHEN summary AND coalesce(start_time, '') = '' THEN '>' ELSE '>=' END;
+    below text := CASE WHEN summary AND coalesce(end_time, '') = '' THEN '<' ELSE '<=' END;
+    first timestamptz;
+    last timestamptz;
     text text;
 BEGIN
     IF job_id IS NULL AND cardinality(wanted) = 0 THEN
@@ -40,11 +48,17 @@ BEGIN
             RAISE EXCEPTION 'job % is in several clusters; query metrics_by_job with the cluster', job_id USING ERRCODE = '42702';
         END IF;
         -- Samples of other jobs are not of this one. Samples of a node count while the job had it.
-        text := text || ' AND coalesce(m.labels->>''_job_id'' = $5::text, true)';
+        text := text || format(' AND CASE WHEN m.labels->>''_job_id'' IS NULL THEN timestamp %s $10 AND timestamp %s $11'
+            || ' ELSE m.labels->>''_job_id'' = $5::text END', above, below);
         IF of_job.differs AND since IS NULL AND until IS NULL THEN
-            text := text || ' AND EXISTS (SELECT FROM jobmeter.nodetime AS n WHERE n.job_id = $5 AND n.node = m.device_id'
-                || ' AND m.timestamp BETWEEN n.start_time AND coalesce(n.stop_time, $3))';
+            text := text || format(' AND EXISTS (SELECT FROM jobmeter.nodetime AS n WHERE n.job_id = $5 AND n.node = m.device_id'
+                || ' AND CASE WHEN m.labels->>''_job_id'' IS NULL'
+                || ' THEN m.timestamp %s n.start_time AND m.timestamp %s coalesce(n.stop_time, $3)'
+                || ' ELSE m.timestamp BETWEEN n.start_time - %L::interval AND coalesce(n.stop_time + %L::interval, $3) END)',
+                above, below, before, after);
         END IF;
+        first := coalesce(since, of_job.start - before);
+        last := coalesce(until, of_job.stop + after);
         since := coalesce(since, of_job.start);
         until := coalesce(until, of_job.stop);
         IF cardinality(wanted) = 0 THEN
@@ -56,12 +70,15 @@ BEGIN
     IF summary AND since <= until AND isfinite(since) AND (job_id IS NULL OR start_time <> '') THEN
         -- A window that the first bound cuts is returned whole. A window belongs to a job if it begins while the job has the node.
         since := 'epoch'::timestamptz + 300 * floor(extract(epoch FROM since) / 300) * interval '1 second';
+        first := least(first, since);
     END IF;
+    first := coalesce(first, since);
+    last := coalesce(last, until);
     IF is_rate OR is_auto THEN
         text := jobmeter.rates_of(text);
     END IF;
-    RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, since, until, names, job_id, is_rate,
-        jobmeter.micros(since), jobmeter.micros(until), summary;
+    RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, first, last, names, job_id, is_rate,
+        jobmeter.micros(first), jobmeter.micros(last), summary, since, until;
 END $$;
 
 CREATE FUNCTION api.available_metrics(at timestamptz DEFAULT now(), params jsonb DEFAULT '{}')

@@ -5,4 +5,4 @@ SELECT gap::json->>'device' AS device_id, gap::json->>'source' AS source,
     gap::json->>'cause' AS cause, gap::json->>'detail' AS detail
 FROM jobmeter.gaps
 -- Gaps of `jobmeter run` belong to jobs.
-WHERE gap::json->>'origin' !~ '/run-[0-9]+$' OR has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+WHERE gap::json->>'origin' !~ '/run-[0-9]+$' OR has_table_privilege(current_user, 'jobmeter.job_metrics'::regclass, 'SELECT');

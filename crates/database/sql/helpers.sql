@@ -43,7 +43,7 @@ SELECT device_id, metric_id,
         * interval '1 microsecond' AS until,
     'epoch'::timestamptz + start_us * interval '1 microsecond' AS start
 FROM jobmeter.starts JOIN jobmeter.series ON id = series_id
-WHERE job_id IS NULL OR has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+WHERE job_id IS NULL OR has_table_privilege(current_user, 'jobmeter.job_metrics'::regclass, 'SELECT');
 
 -- The declared metrics that only grow.
 CREATE OR REPLACE VIEW jobmeter.counters AS

@@ -50,7 +50,7 @@ CREATE OR REPLACE VIEW jobmeter.visible_job_metrics WITH (security_barrier) AS
 SELECT timestamp, device_id, metric_id, value,
     labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id
 FROM jobmeter.job_metrics
-WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+WHERE has_table_privilege(current_user, 'jobmeter.job_metrics'::regclass, 'SELECT');
 
 -- Their windows of five minutes.
 CREATE OR REPLACE VIEW jobmeter.visible_job_metrics_summary WITH (security_barrier) AS
@@ -59,7 +59,7 @@ SELECT 'epoch'::timestamptz + at_us * interval '1 microsecond' AS timestamp, dev
     labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster) AS labels, cluster, job_id, at_us
 FROM jobmeter.rollups JOIN jobmeter.series ON id = series_id
 WHERE job_id IS NOT NULL AND window_us = 300000000 AND at_us < (SELECT settled_us FROM jobmeter.state)
-    AND has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT')
+    AND has_table_privilege(current_user, 'jobmeter.job_metrics'::regclass, 'SELECT')
 UNION ALL
 SELECT starts.at, windows.device_id, windows.metric_id, windows.value,
     windows.labels || jsonb_build_object('_job_id', job_id::text, '_cluster', cluster), windows.cluster, windows.job_id, starts.at_us
@@ -68,4 +68,4 @@ FROM jobmeter.unsettled AS starts CROSS JOIN LATERAL (
         labels, cluster, job_id
     FROM jobmeter.job_metrics WHERE timestamp >= starts.at AND timestamp < starts.at + interval '5 minutes'
     GROUP BY device_id, metric_id, labels, cluster, job_id) AS windows
-WHERE has_table_privilege(current_user, 'jobmeter.job_metrics', 'SELECT');
+WHERE has_table_privilege(current_user, 'jobmeter.job_metrics'::regclass, 'SELECT');

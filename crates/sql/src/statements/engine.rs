@@ -8,6 +8,7 @@ use crate::common::wire::WireStatement;
 use crate::functions::job_requests::{DEFAULT_JOB_REQUESTS, JobRequest, read_job_requests};
 use crate::statements::encoding::Encoding;
 use crate::statements::run::TABLES_MAX;
+use crate::statements::worker::child::STACK_BYTES;
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
 use crate::statements::worker::scan::Scope;
@@ -24,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::thread::Builder as Thread;
 use std::time::Duration;
 use storage::Reads;
 use tokio::runtime::{Builder, Runtime};
@@ -140,23 +142,34 @@ impl Sql {
         &self.zone
     }
 
-    /// Parses a statement without running it.
+    /// Parses statements without running them, within the limit of running statements. The depth of a statement is bounded,
+    /// but only a large stack has room for it, and many statements take long: so they have a thread of their own.
     ///
     /// # Errors
-    /// The text is not valid SQL, or it exceeds a limit.
-    pub fn check(&self, text: &str) -> Result<(), SqlError> {
-        self.check_size(text)?;
-        let parser = DFParserBuilder::new(text).with_dialect(&PostgreSqlDialect {}).build();
-        let parsed = parser.and_then(|mut parser| parser.parse_statements());
-        parsed.map(drop).map_err(|error| SqlError::of(error, 0))
-    }
-
-    fn check_size(&self, text: &str) -> Result<(), SqlError> {
-        let max = self.limits.statement_bytes_max;
-        if text.len() > max {
-            return Err(SqlError::TooLong(text.len(), max));
-        }
-        complexity::check(text)
+    /// The place of the first statement that is not valid SQL or exceeds a limit, with its error.
+    pub async fn check(
+        &self,
+        texts: Vec<String>,
+        user_key: &Arc<str>,
+    ) -> Result<(), (usize, SqlError)> {
+        let permit = self.concurrency.acquire(user_key, self.limits.time_max).await;
+        let permit = permit.map_err(|_| (0, SqlError::Busy(self.limits.statements_max)))?;
+        let (bytes_max, (to, checked)) = (self.limits.statement_bytes_max, oneshot::channel());
+        let ends = Instant::now() + self.limits.time_max;
+        let (seconds, place) = (self.limits.seconds(), |place| move |error| (place, error));
+        let run = move || {
+            let one = |(number, text): (usize, &String)| match Instant::now() < ends {
+                true => check_text(text, bytes_max).map_err(place(number)),
+                false => Err((number, SqlError::TooSlow(seconds))),
+            };
+            // Nobody may wait any more.
+            to.send(texts.iter().enumerate().try_for_each(one)).ok();
+            drop(permit);
+        };
+        let thread = Thread::new().name("sql-check".to_owned()).stack_size(STACK_BYTES).spawn(run);
+        let failed = |why: String| (0, SqlError::Internal(why));
+        thread.map_err(|error| failed(format!("cannot start a thread: {error}")))?;
+        checked.await.unwrap_or_else(|_| Err(failed("the thread of a check ended".to_owned())))
     }
 
     /// Current load of the statements, and counts of those that ended at a limit.
@@ -214,7 +227,7 @@ impl Sql {
             let name: String = zone.chars().take(ZONE_CHARS_MAX).collect();
             return Err(SqlError::Zone(name.escape_debug().to_string()));
         }
-        self.check_size(text)?;
+        check_size(text, self.limits.statement_bytes_max)?;
         let permit = self.concurrency.acquire(&context.user_key, self.limits.time_max).await;
         let permit = permit.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {
@@ -269,6 +282,20 @@ impl Sql {
             }),
         }
     }
+}
+
+fn check_size(text: &str, bytes_max: usize) -> Result<(), SqlError> {
+    if text.len() > bytes_max {
+        return Err(SqlError::TooLong(text.len(), bytes_max));
+    }
+    complexity::check(text)
+}
+
+fn check_text(text: &str, bytes_max: usize) -> Result<(), SqlError> {
+    check_size(text, bytes_max)?;
+    let parser = DFParserBuilder::new(text).with_dialect(&PostgreSqlDialect {}).build();
+    let parsed = parser.and_then(|mut parser| parser.parse_statements());
+    parsed.map(drop).map_err(|error| SqlError::of(error, 0))
 }
 
 /// Drops the runtime without waiting for its threads, because a statement may still use one.

@@ -1,7 +1,7 @@
 //! The extended protocol: prepared statements, portals, and their limits.
 
 use crate::common::pg_counts::{PgLimit, PgStatement};
-use crate::lifecycle::pg::reports::{Failure, of_sql, of_syntax};
+use crate::lifecycle::pg::reports::{Failure, of_syntax};
 use crate::lifecycle::pg::session::Session;
 use crate::lifecycle::pg::statement_rows::StatementRows;
 use pg_wire::backend::{BOUND, CLOSED, Column, Messages, NO_COLUMNS, PARSED, Report};
@@ -10,7 +10,7 @@ use pg_wire::frontend::{Message, PARAMETERS_MAX, Target};
 use pg_wire::insert::{Copy, Direction};
 use pg_wire::parameters;
 use pg_wire::scanner::statements;
-use sql::{Parameter, Sql};
+use sql::Parameter;
 use std::collections::HashMap;
 
 /// Most prepared statements of a session, and the bytes of their texts.
@@ -68,17 +68,18 @@ impl Prepared {
         Ok(Self { text: text.to_owned(), command, types, described: None })
     }
 
-    /// Parses what the engine will run, without running it.
-    pub(super) fn check(&self, sql: &Sql) -> Result<(), Report> {
-        let checked = |text: &str| sql.check(text).map_err(|error| of_sql(&error, text));
+    /// The text that the engine will run, if any.
+    ///
+    /// # Errors
+    /// It is no statement that a cursor or a prepared statement may have.
+    pub(super) fn engine_text(&self) -> Result<Option<&str>, Report> {
         match &self.command {
-            Command::Read => checked(&self.text),
+            Command::Read => Ok(Some(&self.text)),
             Command::Declare { query, .. } | Command::Prepare { query, .. } => {
                 let text = self.text.get(*query..).unwrap_or_default();
-                let inner = Self::new(text, Vec::new())?;
-                match inner.command {
-                    Command::Read => checked(&inner.text),
-                    Command::Insert(_) | Command::Write(_) => Ok(()),
+                match Self::new(text, Vec::new())?.command {
+                    Command::Read => Ok(Some(text)),
+                    Command::Insert(_) | Command::Write(_) => Ok(None),
                     _ => {
                         let what =
                             "syntax error: expected SELECT, VALUES, INSERT, UPDATE or DELETE";
@@ -86,8 +87,8 @@ impl Prepared {
                     }
                 }
             }
-            Command::Copy(Copy { direction: Direction::Out(query), .. }) => checked(query),
-            _ => Ok(()),
+            Command::Copy(Copy { direction: Direction::Out(query), .. }) => Ok(Some(query)),
+            _ => Ok(None),
         }
     }
 

@@ -8,9 +8,9 @@ use crate::http::body::Sender;
 use crate::http::pg_sessions::OpenSession;
 use crate::lifecycle::pg::extended::{Extended, Portal, Prepared};
 use crate::lifecycle::pg::input::{Input, read_messages};
-use crate::lifecycle::pg::reports::{Failure, of_syntax};
+use crate::lifecycle::pg::reports::{Failure, of_sql, of_syntax};
 use crate::lifecycle::pg::session_settings::SessionSettings;
-use crate::lifecycle::pg::startup::{Admitted, Stream};
+use crate::lifecycle::pg::startup::{Admitted, Credentials, Stream};
 use crate::lifecycle::pg::statement_rows::Interrupt;
 use crate::lifecycle::pg::writes::PendingRows;
 use pg_wire::backend::{EMPTY_QUERY, Messages, Report, State};
@@ -30,6 +30,7 @@ pub(super) const SENT_BYTES: usize = 64 << 10;
 pub(super) struct Session {
     pub(super) app: Arc<App>,
     pub(super) caller: Caller,
+    credentials: Credentials,
     pub(super) user: String,
     pub(super) open: OpenSession,
     pub(super) input: mpsc::Receiver<Input>,
@@ -48,7 +49,7 @@ pub(super) struct Session {
 
 /// Serves a session until it ends.
 pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
-    let Admitted { stream, caller, user, parameters, negotiates } = admitted;
+    let Admitted { stream, caller, credentials, user, parameters, negotiates } = admitted;
     let (from, mut output) = tokio::io::split(stream);
     let mut out = Messages::default();
     let of_user = app.pg.users.take(caller.actor.user_key());
@@ -84,6 +85,7 @@ pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
     let mut session = Session {
         app: Arc::clone(app),
         caller,
+        credentials,
         user,
         open,
         input,
@@ -161,6 +163,15 @@ impl Session {
             // A request to cancel an earlier statement does not concern the one that begins.
             self.open.cancels.borrow_and_update();
         }
+        if matches!(
+            message,
+            Message::Query(_)
+                | Message::Parse { .. }
+                | Message::Describe(..)
+                | Message::Execute(..)
+        ) {
+            self.identify()?;
+        }
         match message {
             Message::Query(text) => {
                 self.extended.skips = false;
@@ -189,6 +200,18 @@ impl Session {
                 self.ended(done)
             }
         }
+    }
+
+    /// Identifies the caller again: a token may have expired, been revoked, or have other rights since the session began.
+    fn identify(&mut self) -> Result<(), Failure> {
+        match self.credentials.caller(&self.app) {
+            Ok(caller) => self.caller = caller,
+            Err(error) => {
+                self.app.pg.counts.unidentified.add(1);
+                return Err(Failure::Fatal(Box::new(Report::fatal(error.code, error.message))));
+            }
+        }
+        Ok(())
     }
 
     /// The server is ready for the next query. Outside of a transaction, portals have ended.
@@ -221,13 +244,11 @@ impl Session {
         }
         let (count, mut parsed) = (parts.len(), Vec::with_capacity(parts.len()));
         for (start, part) in parts {
-            let one = Prepared::new(part, Vec::new()).and_then(|one| {
-                if count > 1 {
-                    one.check(&self.app.sql)?;
-                }
-                Ok(one)
-            });
+            let one = Prepared::new(part, Vec::new());
             parsed.push((start, one.map_err(|report| Failure::from(report).within(text, start))?));
+        }
+        if count > 1 {
+            self.check(&parsed, text).await?;
         }
         for ((start, prepared), number) in parsed.into_iter().zip(1_usize..) {
             self.is_last = number == count;
@@ -236,6 +257,25 @@ impl Session {
             done.map_err(|failure| failure.within(text, start))?;
         }
         self.end_message().await
+    }
+
+    /// Parses what the engine will run of a text's statements, without running it.
+    async fn check(&self, parsed: &[(usize, Prepared)], text: &str) -> Result<(), Failure> {
+        let (mut texts, mut starts) = (Vec::new(), Vec::new());
+        for (start, prepared) in parsed {
+            let of_engine = prepared.engine_text();
+            let of_engine =
+                of_engine.map_err(|report| Failure::from(report).within(text, *start))?;
+            if let Some(of_engine) = of_engine {
+                texts.push(of_engine.to_owned());
+                starts.push((*start, of_engine));
+            }
+        }
+        let checked = self.app.sql.check(texts, &self.caller.actor.user_key()).await;
+        checked.map_err(|(place, error)| {
+            let (start, of_engine) = starts.get(place).copied().unwrap_or_default();
+            Failure::from(of_sql(&error, of_engine)).within(text, start)
+        })
     }
 
     /// Stores the rows of a message that no transaction block holds.

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::auth::access_settings::UserFiles;
 use crate::auth::authentication::{AuthContext, authenticate_session};
 use crate::auth::caller::{Caller, Rights};
+use crate::auth::connection::Connection;
 use crate::auth::name_service::{GETENT, getent};
 use crate::auth::peer::Ends;
 use crate::common::counts::Arrival;
@@ -47,10 +48,45 @@ pub(super) struct Greeted {
 pub(super) struct Admitted {
     pub(super) stream: Box<dyn Stream>,
     pub(super) caller: Caller,
+    pub(super) credentials: Credentials,
     pub(super) user: String,
     pub(super) parameters: Vec<(String, String)>,
     /// Whether the client requested a later minor version, or parameters of the protocol.
     pub(super) negotiates: bool,
+}
+
+/// What identifies a client: a token, or the kernel's answer about its connection.
+pub(super) struct Credentials {
+    connection: Connection,
+    token: Option<String>,
+}
+
+impl Credentials {
+    /// The caller, by the tokens and settings of now.
+    pub(super) fn caller(&self, app: &App) -> Result<Caller, HttpError> {
+        let (live, now) = (app.live(), app.now());
+        let known = AuthContext {
+            names: &live.names,
+            tokens: &live.tokens,
+            jwt: live.jwt.as_ref(),
+            jwt_rejected: &app.counts.jwt_rejected,
+            now,
+            access: &live.access,
+        };
+        let found = |token: &str| app.user_tokens.find(token, now);
+        let token = self.token.as_deref();
+        let caller = authenticate_session(&known, &found, &self.connection, (token, WHAT))?;
+        match caller.rights {
+            Rights::Nobody => {
+                Err(HttpError::unidentified("not authenticated: send a token as the password"))
+            }
+            Rights::Push(_) => Ok(caller),
+            _ if caller.reader().is_none() => Err(HttpError::forbidden(
+                "this token permits neither reading nor inserting metrics",
+            )),
+            _ => Ok(caller),
+        }
+    }
 }
 
 /// Why a connection ends before its session.
@@ -144,9 +180,9 @@ async fn begin(
         return Err(Rejected::Report(Report::fatal("0A000", "replication is not supported")));
     }
     let stream = held.as_mut().ok_or(Rejected::Silent)?;
-    let caller = identify(stream, greeted, (&user, has_tls), serving).await?;
+    let (caller, credentials) = identify(stream, greeted, (&user, has_tls), serving).await?;
     let stream = held.take().ok_or(Rejected::Silent)?;
-    Ok(Some(Admitted { stream, caller, user, parameters, negotiates }))
+    Ok(Some(Admitted { stream, caller, credentials, user, parameters, negotiates }))
 }
 
 fn malformed(app: &App, what: &str) -> Rejected {
@@ -169,7 +205,7 @@ async fn identify(
     greeted: &Greeted,
     (user, has_tls): (&str, bool),
     serving: &PgServing,
-) -> Result<Caller, Rejected> {
+) -> Result<(Caller, Credentials), Rejected> {
     let app = &serving.app;
     let live = app.live();
     let connection = greeted.connection(live.access.by_kernel);
@@ -184,27 +220,8 @@ async fn identify(
         return Err(Rejected::Report(Report::fatal("28000", message)));
     }
     let token = if needs_token { Some(password(stream, app).await?) } else { None };
-    let now = app.now();
-    let known = AuthContext {
-        names: &live.names,
-        tokens: &live.tokens,
-        jwt: live.jwt.as_ref(),
-        jwt_rejected: &app.counts.jwt_rejected,
-        now,
-        access: &live.access,
-    };
-    let found = |token: &str| app.user_tokens.find(token, now);
-    let caller = authenticate_session(&known, &found, &connection, (token.as_deref(), WHAT));
-    let caller = caller.and_then(|caller| match caller.rights {
-        Rights::Nobody => {
-            Err(HttpError::unidentified("not authenticated: send a token as the password"))
-        }
-        Rights::Push(_) => Ok(caller),
-        _ if caller.reader().is_none() => {
-            Err(HttpError::forbidden("this token permits neither reading nor inserting metrics"))
-        }
-        _ => Ok(caller),
-    });
+    let credentials = Credentials { connection, token };
+    let caller = credentials.caller(app).map(|caller| (caller, credentials));
     caller.map_err(|error| {
         app.pg.counts.unidentified.add(1);
         let code = if error.code == "28000" && needs_token { "28P01" } else { error.code };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 
 /// Stack size of a thread that parses and plans: enough for the deepest statement that `complexity` accepts.
-const STACK_BYTES: usize = 128 << 20;
+pub(crate) const STACK_BYTES: usize = 128 << 20;
 /// Memory of a worker for parsing and planning, in addition to its share of the statements' memory.
 const PLANNING_BYTES: u64 = 64 << 20;
 /// Processor time in addition to the statement's time limit.
