@@ -23,7 +23,7 @@ mod state;
 mod store;
 mod writing;
 
-pub use data_dir::backup::{Copied, backup, copy_file};
+pub use data_dir::backup::{Copied, backup, copy_file, open_plain};
 pub use data_dir::recovery::{Cut, Damage, Recovery};
 pub use data_dir::verify::{Finding, Verified, check, verify};
 pub use files::disk::{Disk, ReadFile, RealDisk, WriteFile};

@@ -79,12 +79,26 @@ fn has_store(dir: &Path) -> bool {
     dir.join(SAMPLES_DIR).is_dir() || dir.join(JOBS_FILE).is_file()
 }
 
-/// Whether this folder belongs to a server whose samples are in a database: then it has no store.
+/// What a data folder has of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplesIn {
+    /// Files of the embedded store.
+    pub folder: bool,
+    /// The record of batches that were acknowledged and are in a database. A folder that had both stores has both.
+    pub database: bool,
+}
+
+/// Finds out where the samples of a data folder are. A folder with neither counts as that of an embedded store.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn has_database(data: &Path) -> std::io::Result<bool> {
-    Ok(data.join(ACKNOWLEDGED_FILE).try_exists()? && !data.join(SAMPLES_DIR).try_exists()?)
+pub fn samples_in(data: &Path) -> std::io::Result<SamplesIn> {
+    let database = data.join(ACKNOWLEDGED_FILE).symlink_metadata().map(|_| true);
+    let database = database.or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(false),
+        _ => Err(error),
+    })?;
+    Ok(SamplesIn { folder: !database || data.join(SAMPLES_DIR).try_exists()?, database })
 }
 
 /// The folder with the store of `data`: a server's `--data`, or a state folder that contains one. `None`:
@@ -105,7 +119,9 @@ pub fn outside_of_stores(dir: &Path) -> Result<(), String> {
         Ok(full) => full.parent().map(Path::to_owned),
         Err(_) => full.ancestors().skip(1).find_map(|above| above.canonicalize().ok()),
     };
-    let is_store = |dir: &&Path| dir.join(SAMPLES_DIR).is_dir() && dir.join(JOBS_FILE).is_file();
+    let has_samples =
+        |dir: &Path| dir.join(SAMPLES_DIR).is_dir() || dir.join(ACKNOWLEDGED_FILE).is_file();
+    let is_store = |dir: &&Path| has_samples(dir) && dir.join(JOBS_FILE).is_file();
     match above.as_deref().and_then(|above| above.ancestors().find(is_store)) {
         None => Ok(()),
         Some(store) => Err(format!(

@@ -6,6 +6,7 @@ use crate::output::show::counted;
 use anyhow::{Context as _, bail};
 use config::paths::{
     ACKNOWLEDGED_FILE, AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR,
+    SamplesIn,
 };
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chownat};
 use std::fs::{self, Permissions};
@@ -54,52 +55,61 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if demand.try_exists().with_context(|| demand.display().to_string())? {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
     }
-    let copied = copy_samples(data, to)?;
+    let samples_in = config::paths::samples_in(data).with_context(|| data.display().to_string())?;
+    let copied = copy_samples(data, to, samples_in)?;
     copy_audit(data, to)?;
     keep_rights(data, to)?;
-    write_report(copied, args)
+    write_report(copied, samples_in, args)
 }
 
-/// Copies the samples. Returns `None` if they are in a database: then its record of acknowledged batches is copied, so
-/// that a server with the copy finds what an older database lacks.
-fn copy_samples(data: &Path, to: &Path) -> anyhow::Result<Option<store::Copied>> {
-    if config::paths::has_database(data).with_context(|| data.display().to_string())? {
+/// Copies the samples, if the folder has them. Of samples in a database it copies the record of acknowledged batches, so that a
+/// server with the copy finds what an older database lacks.
+fn copy_samples(data: &Path, to: &Path, samples_in: SamplesIn) -> anyhow::Result<store::Copied> {
+    if samples_in.database {
         let from = data.join(ACKNOWLEDGED_FILE);
         store::copy_file(&from, &to.join(ACKNOWLEDGED_FILE))
             .with_context(|| format!("copying {}", from.display()))?;
-        return Ok(None);
     }
-    Ok(Some(store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?))
+    match samples_in.folder {
+        true => Ok(store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?),
+        false => Ok(store::Copied::default()),
+    }
 }
 
-fn write_report(copied: Option<store::Copied>, args: &BackupArgs) -> anyhow::Result<()> {
-    let to = &args.to;
-    let is_in_database = copied.is_none();
-    let store::Copied { blocks, samples, archived, segments, bytes } = copied.unwrap_or_default();
+fn write_report(
+    copied: store::Copied,
+    samples_in: SamplesIn,
+    args: &BackupArgs,
+) -> anyhow::Result<()> {
+    let (to, mut out) = (&args.to, io::stdout().lock());
+    let store::Copied { blocks, samples, archived, segments, bytes } = copied;
     if args.format.json {
-        let answer = serde_json::json!({"folder": to, "samples_in_database": is_in_database, "blocks": blocks,
-            "archived_blocks": archived, "samples": samples, "log_segments": segments, "bytes": bytes});
-        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+        let answer = serde_json::json!({"folder": to, "samples_in_database": samples_in.database,
+            "blocks": blocks, "archived_blocks": archived, "samples": samples,
+            "log_segments": segments, "bytes": bytes});
+        return Ok(writeln!(out, "{answer}")?);
     }
-    if is_in_database {
-        let to = to.display();
-        let text = format!(
-            "{to}: jobs, tokens, requests and the audit log; the samples are in a database, which pg_dump copies"
-        );
-        return Ok(writeln!(io::stdout().lock(), "{text}")?);
+    if samples_in.database {
+        writeln!(
+            out,
+            "{}: jobs, tokens, requests and the audit log; pg_dump copies the samples in the database",
+            to.display()
+        )?;
     }
-    writeln!(
-        io::stdout().lock(),
-        "{}: {} with {}, {} with the newest samples, {bytes} bytes; \
-         start a server with it as --data to use it",
-        to.display(),
-        counted(blocks, "block"),
-        counted(samples, "sample"),
-        counted(segments, "log segment")
-    )?;
+    if samples_in.folder {
+        writeln!(
+            out,
+            "{}: {} with {}, {} with the newest samples, {bytes} bytes; \
+             start a server with it as --data to use it",
+            to.display(),
+            counted(blocks, "block"),
+            counted(samples, "sample"),
+            counted(segments, "log segment")
+        )?;
+    }
     if archived > 0 {
         writeln!(
-            io::stdout().lock(),
+            out,
             "{archived} blocks are in the archive, which is not copied; the copy refers to them \
              there"
         )?;

@@ -3,9 +3,10 @@
 use crate::output::options::JsonOption;
 use crate::output::show::counted;
 use anyhow::{Context, bail};
-use config::paths::{ACKNOWLEDGED_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
+use config::paths::{ACKNOWLEDGED_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR, SamplesIn};
 use serde::Serialize;
-use std::io::{self, ErrorKind, Write};
+use serde::de::IgnoredAny;
+use std::io::{self, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Finding, RealDisk, Verified};
@@ -52,12 +53,17 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let data = data_dir(&args.data)?;
     let progress = crate::client::progress::Progress::start("checking");
-    let is_in_database =
-        config::paths::has_database(&data).with_context(|| data.display().to_string())?;
-    let mut verified = match is_in_database {
-        true => Verified { findings: record(&data.join(ACKNOWLEDGED_FILE)), ..Verified::default() },
-        false => store::verify(&RealDisk, &data.join(SAMPLES_DIR))?,
+    // Only links to the folder itself are followed: its owner could replace anything in it.
+    let data = std::fs::canonicalize(&data).with_context(|| data.display().to_string())?;
+    let samples_in =
+        config::paths::samples_in(&data).with_context(|| data.display().to_string())?;
+    let mut verified = match samples_in.folder {
+        true => store::verify(&RealDisk, &data.join(SAMPLES_DIR))?,
+        false => Verified::default(),
     };
+    if samples_in.database {
+        verified.findings.extend(record(&data.join(ACKNOWLEDGED_FILE)));
+    }
     let cost = "jobs, their users and their nodes; samples are intact";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));
     let demand = data.join(DEMAND_FILE);
@@ -70,10 +76,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let good = verified.is_good();
     let mut out = io::stdout().lock();
     if args.format.json {
-        serde_json::to_writer(&mut out, &answer(verified, is_in_database))?;
+        serde_json::to_writer(&mut out, &answer(verified, samples_in.database))?;
         writeln!(out)?;
     } else {
-        write_counts(&verified, is_in_database, &mut out)?;
+        write_counts(&verified, samples_in, &mut out)?;
         write_findings(&verified, &mut out)?;
     }
     Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
@@ -103,15 +109,18 @@ pub(crate) fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Damage of the record of acknowledged batches.
-fn record(path: &Path) -> Vec<Finding> {
-    let read = std::fs::read(path).map_err(|error| error.to_string());
-    let parsed = read.and_then(|bytes| {
-        serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|error| error.to_string())
+fn record(path: &Path) -> Option<Finding> {
+    let parsed = store::open_plain(path).map_err(|error| error.to_string()).and_then(|file| {
+        let read = serde_json::from_reader::<_, IgnoredAny>(BufReader::new(file));
+        read.map_err(|_| "it is no JSON".to_owned())
     });
     let cost = "gaps of batches that a database restored from a dump lacks; a running server replaces the file";
-    let finding =
-        |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: true };
-    parsed.err().map(finding).into_iter().collect()
+    Some(Finding {
+        path: path.to_owned(),
+        what: parsed.err()?,
+        cost: cost.to_owned(),
+        is_harmless: true,
+    })
 }
 
 fn database(path: &Path, cost: &str) -> Vec<Finding> {
@@ -147,9 +156,16 @@ fn answer(verified: Verified, samples_in_database: bool) -> Answer {
     }
 }
 
-fn write_counts(verified: &Verified, is_in_database: bool, out: &mut impl Write) -> io::Result<()> {
-    if is_in_database {
-        return writeln!(out, "the samples are in a database; `jobmeter db status` reports on it");
+fn write_counts(
+    verified: &Verified,
+    samples_in: SamplesIn,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if samples_in.database {
+        writeln!(out, "samples are in a database; `jobmeter db status` reports on it")?;
+    }
+    if !samples_in.folder {
+        return Ok(());
     }
     let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
         verified;

@@ -147,9 +147,12 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     copy.sync_all()
 }
 
-/// Opens a regular file. No part of its path may be a link. `openat2` could do this in one call, but Linux 4.18 of
+/// Opens a regular file by its absolute path. No part of it may be a link. `openat2` could do this in one call, but Linux 4.18 of
 /// Enterprise Linux 8 does not have it.
-fn open_plain(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// It is no regular file, a part of the path is a link, or the operating system fails.
+pub fn open_plain(path: &Path) -> io::Result<File> {
     let same = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let (folder, read) =
         (same | OFlags::PATH | OFlags::DIRECTORY, same | OFlags::NONBLOCK | OFlags::NOCTTY);
