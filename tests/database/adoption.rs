@@ -240,6 +240,45 @@ fn a_plain_table_is_adopted_in_place_and_given_back() {
 }
 
 #[test]
+fn a_table_without_the_rest_of_kwollect_is_given_back_as_it_was() {
+    let site = Site::new();
+    for statement in [
+        "CREATE ROLE kwuser LOGIN",
+        "CREATE ROLE kwuser_ro LOGIN",
+        "CREATE DATABASE kwdb OWNER kwuser ENCODING 'UTF8' TEMPLATE template0",
+    ] {
+        site.as_superuser("postgres", statement);
+    }
+    site.as_superuser("kwdb", "CREATE SCHEMA api; GRANT ALL ON SCHEMA public TO kwuser");
+    site.sql(
+        "CREATE TABLE metrics (timestamp timestamptz NOT NULL, device_id text NOT NULL, metric_id text NOT NULL, \
+         value double precision, labels jsonb); \
+         CREATE INDEX of_site ON metrics (device_id, timestamp DESC); \
+         CREATE VIEW metrics_by_device AS SELECT * FROM metrics; \
+         INSERT INTO metrics VALUES (now(), 'n1', 'x', 1, '{}')",
+    );
+    let drop = "DROP TABLE public.promoted_metrics";
+    let api = ["CREATE", "USAGE"].map(|right| format!("REVOKE {right} ON SCHEMA api FROM kwuser"));
+    let api = format!("{}; REVOKE USAGE ON SCHEMA api FROM kwuser_ro", api.join("; "));
+    for (owner, left) in [("postgres", vec![drop, &api]), ("kwuser", vec![drop])] {
+        site.as_superuser("kwdb", &format!("ALTER SCHEMA api OWNER TO {owner}"));
+        let before = site.dump("kwdb");
+        let (code, out, errors) = site.db(&["setup"]);
+        assert_eq!((code, errors.as_str()), (0, ""), "{out}");
+        let (code, out, errors) = site.db_as_owner(&["release"]);
+        assert_eq!((code, errors.as_str()), (0, ""), "{out}");
+        let (here, _) = out.split_once("Roles, their settings").unwrap();
+        let (first, here) = here.split_once('\n').unwrap();
+        assert!(first.contains("except for the following"), "{first}");
+        let here: Vec<_> =
+            here.lines().map(|line| line.trim().trim_end_matches(';')).collect();
+        assert_eq!(here, left);
+        site.as_superuser("kwdb", &here.join("; "));
+        assert_eq!(site.dump("kwdb"), before);
+    }
+}
+
+#[test]
 fn what_is_in_the_way_is_named_and_left() {
     let site = Site::of_kwollect("plain", "");
     let refused = |statements: &str, undo: &str, words: &str| {

@@ -267,8 +267,14 @@ fn the_statements_of_a_site_about_a_job_and_a_release_that_keeps_the_samples() {
         site.sql("SELECT count(*) FROM pg_namespace WHERE nspname IN ('jobmeter', 'api')"),
         "0"
     );
-    site.set_up(&[]);
+    let out = site.set_up(&[]);
+    assert!(out.contains("is set up: its table `metrics` keeps its partitions."), "{out}");
     assert_eq!(site.sql("SELECT count(*) FROM metrics_by_device"), "1200");
+    site.sql("INSERT INTO metrics VALUES (now() + interval '1 hour', 'n1', 'x', 1, '{}')");
+    let (code, out, errors) = site.db(&["status", "--db_admin", "kwuser"]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{out}");
+    let newest = out.lines().find(|line| line.starts_with("newest sample")).unwrap();
+    assert!(newest.contains(" 3") && newest.ends_with(" s in the future"), "{newest}");
 }
 
 #[test]

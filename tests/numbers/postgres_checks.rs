@@ -179,8 +179,9 @@ fn a_check_finds_rights_tables_encoding_and_folders() {
     );
     assert_eq!(server.running.end(), 0);
     assert_eq!(check("postgres", "postgres", ""), (0, String::new()));
-    is_error(check("guest", "postgres", ""), "permission denied for schema jobmeter");
-    psql(&site.folder, "GRANT USAGE ON SCHEMA jobmeter TO guest").unwrap();
+    let grant = "GRANT ALL ON SCHEMA jobmeter TO guest";
+    is_error(check("guest", "postgres", ""), grant);
+    psql(&site.folder, grant).unwrap();
     is_error(check("guest", "postgres", ""), "jobmeter.jobs");
     psql(&site.folder, "DROP TABLE jobmeter.jobs").unwrap();
     is_error(check("postgres", "postgres", ""), "lacks the tables jobmeter.jobs");

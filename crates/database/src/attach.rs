@@ -2,13 +2,15 @@
 
 use crate::error::SetupError;
 use crate::found::Found;
-use crate::objects::DEFAULT_PARTITION;
+use crate::objects::{DEFAULT_PARTITION, record};
 use crate::run::Step;
 use crate::sql::{literal, name};
 use tokio_postgres::Client;
 
 /// The table of before, while jobmeter uses the database.
 pub(crate) const BEFORE: &str = "metrics_before_jobmeter";
+/// The end of the names of its indexes.
+const BEFORE_END: &str = "_before_jobmeter";
 const BOUND: &str = "jobmeter_bound";
 /// The indexes that queries need, by name, with what follows `ON table`.
 const INDEXES: [(&str, &str, &str); 3] = [
@@ -43,7 +45,9 @@ pub(crate) async fn attach(
         Step::Alone(format!("ALTER TABLE public.metrics VALIDATE CONSTRAINT {BOUND}")),
     ];
     let mut last = vec![format!("ALTER TABLE public.metrics RENAME TO {BEFORE}")];
-    for index in &found.indexes {
+    // An interrupted setup leaves those that it built.
+    let of_site = || found.indexes.iter().filter(|one| !one.name.ends_with(BEFORE_END));
+    for index in of_site() {
         last.push(format!(
             "ALTER INDEX public.{} RENAME TO {}",
             name(&index.name),
@@ -55,14 +59,14 @@ pub(crate) async fn attach(
     ));
     let grants = found.relation("metrics").map(|one| one.grants.clone()).unwrap_or_default();
     last.push(grants);
-    for (index, on, partial) in INDEXES {
+    for (bare, on, partial) in INDEXES {
         let is_same = |one: &&crate::found::Index| {
             one.definition.contains(&format!("{on}{partial}"))
                 && one.definition.ends_with(if partial.is_empty() { on } else { partial })
         };
-        if !found.indexes.iter().any(|one| is_same(&one)) {
+        if !of_site().any(|one| is_same(&one)) {
             // An interrupted build leaves an invalid index.
-            let index = before(index);
+            let index = before(bare);
             first.push(Step::Alone(format!(
                 "DROP INDEX CONCURRENTLY IF EXISTS public.{}",
                 name(&index)
@@ -71,10 +75,12 @@ pub(crate) async fn attach(
                 "CREATE INDEX CONCURRENTLY {} ON public.metrics USING btree {on}{partial}",
                 name(&index)
             )));
+            // Its name once the table of before is `metrics` again.
+            last.push(record("index", bare, None));
         }
         last.push(format!(
             "CREATE INDEX {} ON public.metrics USING btree {on}{partial}",
-            name(index)
+            name(bare)
         ));
     }
     last.push(format!("ALTER TABLE public.metrics ATTACH PARTITION public.{BEFORE} FOR VALUES FROM (MINVALUE) TO ({bound})"));
@@ -118,15 +124,18 @@ pub fn drop_bound() -> String {
     format!("ALTER TABLE IF EXISTS public.metrics DROP CONSTRAINT IF EXISTS {BOUND}")
 }
 
-/// The step that removes what an interrupted setup left: tables without rows, and perhaps a bound.
+/// The step that removes what an interrupted setup left: tables without rows, and perhaps a bound and indexes.
 pub(crate) fn undo_unfinished(found: &Found) -> Option<Step> {
-    let undo = || vec!["DROP SCHEMA jobmeter CASCADE".to_owned(), drop_bound()];
-    found.is_unfinished.then(|| Step::Together(undo()))
+    let indexes = INDEXES
+        .iter()
+        .map(|(index, ..)| format!("DROP INDEX IF EXISTS public.{}", name(&before(index))));
+    let undo = ["DROP SCHEMA jobmeter CASCADE".to_owned(), drop_bound()];
+    found.is_unfinished.then(|| Step::Together(undo.into_iter().chain(indexes).collect()))
 }
 
 /// The name of an index of the table of before.
 fn before(index: &str) -> String {
-    format!("{index}_before_jobmeter")
+    format!("{index}{BEFORE_END}")
 }
 
 /// The statements that make the table of before `metrics` again, with the rows that were added since.
@@ -147,10 +156,9 @@ pub(crate) async fn detach(client: &Client) -> Result<Vec<String>, SetupError> {
         ));
     }
     all.push(format!("ALTER TABLE public.{BEFORE} RENAME TO metrics"));
-    let end = "_before_jobmeter";
     for row in client.query(text, &[&format!("public.{BEFORE}")]).await? {
         let index: String = row.try_get(0)?;
-        if let Some(old) = index.strip_suffix(end) {
+        if let Some(old) = index.strip_suffix(BEFORE_END) {
             all.push(format!("ALTER INDEX public.{} RENAME TO {}", name(&index), name(old)));
         }
     }

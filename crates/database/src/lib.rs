@@ -30,7 +30,7 @@ pub use guard::enter;
 pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
 pub use recording::{IS_RECORDING, IS_SERVER, recording};
-pub use release::{release, remaining};
+pub use release::{Remaining, release, remaining};
 pub use rollup::{has_server, rollup};
 pub use run::{Executed, Step, execute};
 pub use setup::{Reader, SetupOptions, extension, job_requests, prepare_server, setup};

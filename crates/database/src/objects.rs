@@ -1,7 +1,7 @@
 //! The views and functions that people use, in the order of their dependencies.
 
-use crate::found::Found;
-use crate::sql::literal;
+use crate::found::{Found, Relation};
+use crate::sql::{literal, name};
 
 /// The statements that create the tables of the schema jobmeter. They change nothing that exists.
 pub const TABLES: &str = include_str!("../sql/tables.sql");
@@ -209,4 +209,20 @@ pub(crate) fn record(kind: &str, object: &str, restore: Option<&str>) -> String 
         literal(kind),
         literal(object)
     )
+}
+
+/// The statements that bring a view back, also without the right that `grants` gives.
+pub(crate) fn restored(object: &Object, before: &Relation, reader: &str) -> String {
+    let Relation { definition, grants, .. } = before;
+    if object.is_wider {
+        return format!("DROP VIEW {}; {definition} {grants}", object.name);
+    }
+    let ends = [format!(" TO {reader}"), format!(" TO {}", name(reader))];
+    let is_given = grants.split(';').any(|one| {
+        one.trim_start().starts_with("GRANT SELECT ") && ends.iter().any(|end| one.ends_with(end))
+    });
+    if is_given {
+        return format!("{definition} {grants}");
+    }
+    format!("{definition} REVOKE SELECT ON {} FROM {}; {grants}", object.name, name(reader))
 }

@@ -24,6 +24,16 @@ const PARTITIONS: &str = "SELECT c.relname::text FROM pg_inherits AS i JOIN pg_c
 const FORGET_PROMOTIONS: &str = "DELETE FROM public.promoted_metrics AS p USING jobmeter.promoted AS own \
     WHERE p.device_id = own.device_id AND p.metric_id = own.metric_id; DELETE FROM jobmeter.promoted";
 
+/// What is left in the database: a table that may have rows of people, and rights that the role of the command did not give. After an
+/// interrupted setup also rights and a schema. $1 is the owner's role, which can write the records: a superuser shall not execute any text.
+const REMAINING_HERE: &str = "SELECT CASE kind WHEN 'rights' THEN restore ELSE format('DROP %s %s', upper(kind), name) END \
+    FROM jobmeter.objects AS o CROSS JOIN (SELECT NOT EXISTS (SELECT FROM jobmeter.setup)) AS s (is_unfinished) \
+    WHERE kind = 'table' AND name = 'public.promoted_metrics' OR kind = 'schema' AND name = 'api' AND is_unfinished \
+        OR kind = 'rights' AND restore ~ '^(REVOKE [A-Z]+ ON SCHEMA (public|api) FROM [^;[:cntrl:]]+(; |$))+$' AND (is_unfinished \
+            OR NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE o.name = 'rights of ' || nspname), 'USAGE')) \
+    UNION ALL SELECT format('REVOKE CREATE ON DATABASE %I FROM %I', datname, $1::text) \
+    FROM pg_database CROSS JOIN aclexplode(datacl) AS acl WHERE datname = current_database() AND grantee <> datdba \
+        AND privilege_type = 'CREATE' AND pg_get_userbyid(grantee)::text = $1 ORDER BY 1";
 /// Roles, settings, the tablespace and the extension, as far as they are as `setup` makes them, with the statement that removes each. $1 is the
 /// owner's role.
 const REMAINING: &str = "SELECT text FROM (
@@ -87,6 +97,8 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
     views(&objects, &mut all);
     let of_kind = |wanted: &'static str| objects.iter().filter(move |(kind, ..)| kind == wanted);
     all.extend(of_kind("replaced function").filter_map(|(.., restore)| restore.clone()));
+    // Their table is `metrics` again.
+    all.extend(of_kind("index").map(|(_, index, _)| format!("DROP INDEX public.{}", name(index))));
     all.extend(of_kind("rights").filter_map(|(.., restore)| restore.clone()));
     all.extend(of_kind("schema").map(|(_, schema, _)| format!("DROP SCHEMA {}", name(schema))));
     all.push(FORGET_PROMOTIONS.to_owned());
@@ -101,16 +113,30 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
     Ok(vec![Step::Together(all)])
 }
 
-/// The statements that remove what `release` leaves, because jobmeter cannot tell whether others made or use it: as a superuser in another
-/// database, one by one.
+/// The statements that remove what `release` leaves, because jobmeter cannot tell whether others made or use it, or must not: for a superuser.
+#[derive(Clone, Debug, Default)]
+pub struct Remaining {
+    /// In the database.
+    pub here: Vec<String>,
+    /// In another database, one by one.
+    pub elsewhere: Vec<String>,
+}
+
+/// What `release` will leave.
 ///
 /// # Errors
 /// The database does not answer.
-pub async fn remaining(client: &Client) -> Result<Vec<String>, SetupError> {
-    let Some(owner) = client.query_opt(OWNER, &[]).await? else { return Ok(Vec::new()) };
+pub async fn remaining(client: &Client) -> Result<Remaining, SetupError> {
+    let Some(owner) = client.query_opt(OWNER, &[]).await? else { return Ok(Remaining::default()) };
     let owner: String = owner.try_get(0)?;
-    let rows = client.query(REMAINING, &[&owner]).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    let mut found = [REMAINING_HERE, REMAINING].map(|query| (query, Vec::new()));
+    for (query, statements) in &mut found {
+        for row in client.query(*query, &[&owner]).await? {
+            statements.push(row.try_get(0)?);
+        }
+    }
+    let [(_, here), (_, elsewhere)] = found;
+    Ok(Remaining { here, elsewhere })
 }
 
 /// What of the site depends on jobmeter.

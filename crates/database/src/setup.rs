@@ -3,7 +3,7 @@
 use crate::attach;
 use crate::error::SetupError;
 use crate::found::{Found, Function, Relation, Shape, TimescaleDb};
-use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record};
+use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record, restored};
 use crate::run::Step;
 use crate::sql::{literal, name};
 use tokio_postgres::Client;
@@ -16,6 +16,12 @@ const OWNED_PUBLIC: i32 = 150_000;
 const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue, jobmeter.windows_by_device";
 /// What it reads with `Reader::Jobs`.
 const OF_JOBS: &str = "jobmeter.job_metrics, jobmeter.series, jobmeter.allocations, jobmeter.jobs";
+
+/// The statements that withdraw the rights on a schema api of the site which its roles do not have yet. $1 is the owner's role, $2 the reading one.
+const NEW_API_RIGHTS: &str = "SELECT string_agg(format('REVOKE %s ON SCHEMA api FROM %I', right_, role_), '; ' ORDER BY role_, right_) \
+    FROM (VALUES ($1::text, 'CREATE'), ($1, 'USAGE'), ($2, 'USAGE')) AS wanted (role_, right_) \
+    WHERE NOT EXISTS (SELECT FROM pg_namespace CROSS JOIN aclexplode(coalesce(nspacl, acldefault('n', nspowner))) AS acl \
+        WHERE nspname = 'api' AND privilege_type = right_ AND pg_get_userbyid(grantee)::text = role_)";
 
 /// What the reading role sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,7 +242,7 @@ fn views_and_functions(found: &Found, options: &SetupOptions, all: &mut Vec<Stri
             }
             Kind::Function => None,
         };
-        let before = before.map(|one| restored(&object, one));
+        let before = before.map(|one| restored(&object, one, &options.reader_role()));
         all.push(record(object.kind.word(), object.name, before.as_deref()));
         all.push(object.create());
         let replaced = found.functions.iter().find(|(signature, _)| object.replaces(signature));
@@ -326,12 +332,6 @@ fn other_shape(object: &Object, relation: &Relation) -> Option<String> {
         .then(|| format!("{} has other columns than Kwollect's: {}", object.name, names.join(", ")))
 }
 
-/// The statements that bring a view back.
-fn restored(object: &Object, before: &Relation) -> String {
-    let drop = if object.is_wider { format!("DROP VIEW {}; ", object.name) } else { String::new() };
-    format!("{drop}{} {}", before.definition, before.grants)
-}
-
 /// Drops the functions of these names, and records those of the site.
 fn drop_functions(found: &Found, all: &mut Vec<String>) {
     let objects = objects(found);
@@ -373,6 +373,12 @@ async fn rights(
         all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
         undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
     }
+    if let Some(client) = client.filter(|_| found.has_schema_api && found.version.is_none()) {
+        let row =
+            client.query_one(NEW_API_RIGHTS, &[&options.user, &options.reader_role()]).await?;
+        let revoke: Option<String> = row.try_get(0)?;
+        undo.extend(revoke.map(|revoke| ("rights of api", revoke)));
+    }
     if !has_database {
         all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
     }
@@ -394,6 +400,10 @@ async fn rights(
         all.push(record("schema", "api", None));
     }
     all.extend(undo.into_iter().map(|(what, undo)| record("rights", what, Some(&undo))));
+    if found.shape.is_some() && found.relation("promoted_metrics").is_none() {
+        // People may have written rows into it by then.
+        all.push(record("table", "public.promoted_metrics", None));
+    }
     if found.shape.is_none() {
         all.push(format!("ALTER DEFAULT PRIVILEGES FOR ROLE {user} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}"));
     }

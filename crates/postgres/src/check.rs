@@ -8,6 +8,18 @@ use tokio_postgres::Client;
 /// Longest time of a check.
 const TIME_MAX: Duration = Duration::from_secs(15);
 
+/// What makes new transactions read-only, and what to do.
+const READ_ONLY: &str = "SELECT CASE WHEN pg_is_in_recovery() \
+        THEN 'it is a standby; let `postgres.database` name its primary server' \
+    WHEN source = 'database' THEN format('execute in another database: ALTER DATABASE %I RESET %I', current_database(), name) \
+    WHEN source = 'user' THEN format('execute as a superuser: ALTER ROLE %I RESET %I', current_user, name) \
+    WHEN source = 'database user' \
+        THEN format('execute as a superuser: ALTER ROLE %I IN DATABASE %I RESET %I', current_user, current_database(), name) \
+    ELSE format('remove the setting %s (%s)', name, source) END \
+    FROM pg_settings WHERE name = 'default_transaction_read_only' AND (setting = 'on' OR pg_is_in_recovery())";
+/// A right on the schema jobmeter that the user does not have: its tables cannot even be looked up without it.
+const SCHEMA: &str = "SELECT format('GRANT ALL ON SCHEMA %I TO %I', nspname, current_user) FROM pg_namespace \
+    WHERE nspname = 'jobmeter' AND NOT (has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE'))";
 /// Rights that the creation of the tables needs and the user does not have.
 const NEW: &str = "SELECT CASE WHEN NOT has_database_privilege(current_database(), 'CREATE') \
         THEN format('GRANT CREATE ON DATABASE %I TO %I', current_database(), current_user) \
@@ -31,11 +43,19 @@ pub fn check(connector: &dyn Connector) -> Vec<DatabaseError> {
     let checked = runtime.block_on(async {
         let check = async {
             let client = connect(connector).await?;
-            if schema::is_ours(&client).await? {
-                tables(&client).await
+            let mut found: Vec<_> = first_text(&client, READ_ONLY)
+                .await?
+                .map(DatabaseError::ReadOnly)
+                .into_iter()
+                .collect();
+            if let Some(missing) = first_text(&client, SCHEMA).await? {
+                found.push(DatabaseError::Rights(missing));
+            } else if schema::is_ours(&client).await? {
+                found.extend(tables(&client).await?);
             } else {
-                rights(&client).await
+                found.extend(first_text(&client, NEW).await?.map(DatabaseError::Rights));
             }
+            Ok(found)
         };
         tokio::time::timeout(TIME_MAX, check).await
     });
@@ -59,8 +79,8 @@ async fn tables(client: &Client) -> Result<Vec<DatabaseError>, DatabaseError> {
     Ok(missing.into_iter().chain(closed).collect())
 }
 
-/// The missing rights to create the tables.
-async fn rights(client: &Client) -> Result<Vec<DatabaseError>, DatabaseError> {
-    let missing: Option<String> = client.query_one(NEW, &[]).await?.try_get(0)?;
-    Ok(missing.map(DatabaseError::Rights).into_iter().collect())
+/// The text of a query's first row, if there is one.
+async fn first_text(client: &Client, query: &str) -> Result<Option<String>, DatabaseError> {
+    let row = client.query_opt(query, &[]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
 }

@@ -10,7 +10,7 @@ use storage::StorageError;
 use tokio_postgres::Client;
 
 /// Why the database cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// It does not answer.
     #[error("the database is unreachable: {0}")]
@@ -39,6 +39,9 @@ pub enum DatabaseError {
     /// The user lacks a right.
     #[error("the role has not all rights that the server needs; execute: {0}")]
     Rights(String),
+    /// It accepts no changes of the user.
+    #[error("the database is read-only for this role: {0}")]
+    ReadOnly(String),
     /// It lacked all tables when the server connected again.
     #[error(
         "the database is empty: restore it from a backup, or restart the server, which creates its tables"

@@ -48,8 +48,8 @@ pub(crate) struct GapRows {
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     runtime: Handle,
-    /// Holds the lock on the database; `None` after a failure.
-    client: Option<Client>,
+    /// Holds the lock on the database; or the last failure.
+    client: Result<Client, DatabaseError>,
     /// The session of the current or of the last connection.
     session: DatabaseSession,
     gap_rows: GapRows,
@@ -79,7 +79,7 @@ impl Writer {
         Self {
             runtime: shared.runtime.clone(),
             shared,
-            client: Some(client),
+            client: Ok(client),
             session,
             gap_rows,
             lacking,
@@ -114,7 +114,7 @@ impl Writer {
     fn commit(&mut self, requests: Vec<Request>) {
         if let Err(error) = self.reconnect() {
             let why = DeferReason::Unavailable(error.to_string());
-            self.failed(&error);
+            self.lose(&error);
             return self.defer(requests, &why);
         }
         let shared = Arc::clone(&self.shared);
@@ -169,9 +169,7 @@ impl Writer {
 
     /// Stores a commit in one transaction. Returns what is known of its series afterwards.
     fn write(&mut self, commit: &mut Commit) -> Result<SeriesBook, DatabaseError> {
-        let Some(client) = &self.client else {
-            return Err(DatabaseError::Unreachable("not connected".to_owned()));
-        };
+        let client = self.client.as_ref().map_err(Clone::clone)?;
         self.runtime.block_on(within(store_rows(client, commit)))?;
         let mut spans = SpanChanges::default();
         let (metrics, catalogue) = {
@@ -234,7 +232,7 @@ impl Writer {
     /// Ends the transaction after an error. The database reported that it stored nothing, or it is unknown.
     fn undo(&mut self, error: &DatabaseError) {
         let is_reported = matches!(error, DatabaseError::Busy(_) | DatabaseError::Rejected(_));
-        let client = self.client.as_ref().filter(|client| is_reported && !client.is_closed());
+        let client = self.client.as_ref().ok().filter(|client| is_reported && !client.is_closed());
         let ended = client.map(|client| {
             let rolled_back = async { Ok(client.batch_execute("ROLLBACK").await?) };
             self.runtime.block_on(within(rolled_back))
@@ -247,7 +245,7 @@ impl Writer {
 
     /// Gives the connection up: it is unknown what the database has committed.
     fn lose(&mut self, error: &DatabaseError) {
-        self.client = None;
+        self.client = Err(error.clone());
         self.failed(error);
     }
 
@@ -260,14 +258,18 @@ impl Writer {
 
     /// Connects again after a failure, and reads what the database has committed.
     fn reconnect(&mut self) -> Result<(), DatabaseError> {
-        if self.client.as_ref().is_some_and(|client| !client.is_closed()) {
+        if self.client.as_ref().is_ok_and(|client| !client.is_closed()) {
             return Ok(());
         }
         let now = self.shared.now();
-        if self.client.is_none() && now.since(self.tried) < RETRY_US {
-            return Err(DatabaseError::Unreachable("it did not answer a second ago".to_owned()));
+        if let Err(last) = &self.client
+            && now.since(self.tried) < RETRY_US
+        {
+            return Err(last.clone());
         }
-        (self.client, self.tried) = (None, now);
+        // A connection that ended is given up before the next one takes the lock.
+        let ended = DatabaseError::Unreachable("its connection ended".to_owned());
+        (self.client, self.tried) = (Err(ended), now);
         let (shared, lost) = (Arc::clone(&self.shared), self.session.clone());
         let opened = self.runtime.block_on(within(async {
             let client = connect(&*shared.connector).await?;
@@ -288,7 +290,7 @@ impl Writer {
         }
         shared.series().replace(book);
         self.gap_rows = GapRows { count: gaps.rows, next: gaps.next };
-        (self.client, self.catalogue) = (Some(client), None);
+        (self.client, self.catalogue) = (Ok(client), None);
         log::info!("the database answers again");
         Ok(())
     }
@@ -339,7 +341,7 @@ impl Writer {
 
     /// Deletes rows of evicted gaps and of forgotten origins.
     fn clean(&mut self, now: Timestamp) -> Result<(), DatabaseError> {
-        let Some(client) = &self.client else { return Ok(()) };
+        let Ok(client) = &self.client else { return Ok(()) };
         let (gaps, origins) = {
             let books = self.shared.books();
             let kept = books.gaps.all().count();
@@ -370,9 +372,7 @@ impl Writer {
 
     /// Writes the newest samples of all series that changed, and registers rows of other programs.
     fn checkpoint(&mut self) -> Result<(), DatabaseError> {
-        let Some(client) = &self.client else {
-            return Err(DatabaseError::Unreachable("not connected".to_owned()));
-        };
+        let client = self.client.as_ref().map_err(Clone::clone)?;
         let shared = &self.shared;
         let (lacking, next_gap) = (&self.lacking, self.gap_rows.next);
         let states = lacking.states(&shared.books());

@@ -268,6 +268,65 @@ fn a_database_in_another_encoding_is_rejected() {
 }
 
 #[test]
+fn a_read_only_database_is_found_by_a_check_and_named_to_senders() {
+    let database = database();
+    let name = database.get_dbname().unwrap();
+    let store = open(&database).unwrap();
+    assert!(postgres::check(&Direct(database.clone())).is_empty());
+    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only TO on");
+    execute(&database, &format!("{set}; {KILL}"));
+    let found = postgres::check(&Direct(database.clone()));
+    let text = format!(
+        "the database is read-only for this role: execute in another database: \
+         ALTER DATABASE {name} RESET default_transaction_read_only"
+    );
+    assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+    let mut sender = Sender::new("n1", 1);
+    let mut reasons = Vec::new();
+    for tick in 0..100 {
+        let batch = sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, 1.0)]);
+        match append(&store, &batch) {
+            Outcome::RejectedTemporarily(reason) => reasons.push(format!("{reason:?}")),
+            other => unreachable!("{other:?}"),
+        }
+    }
+    // The first one may notice that its connection was killed.
+    let first = reasons.iter().position(|one| one.contains("read-only transaction"));
+    let unnamed = reasons.iter().skip(first.unwrap_or(0));
+    let unnamed: Vec<_> = unnamed.filter(|one| !one.contains("read-only transaction")).collect();
+    assert!(first.is_some_and(|first| first < 20) && unnamed.is_empty(), "{reasons:?}");
+}
+
+#[test]
+fn a_check_names_the_statement_for_a_role_without_rights_or_with_read_only_transactions() {
+    let mut database = database();
+    drop(open(&database).unwrap());
+    let name = database.get_dbname().unwrap().to_owned();
+    execute(&database, "CREATE ROLE without_rights LOGIN");
+    let superuser = database.clone();
+    database.user("without_rights");
+    let found = || {
+        let found = postgres::check(&Direct(database.clone()));
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let grant = "GRANT ALL ON SCHEMA jobmeter TO without_rights";
+    assert!(matches!(found().as_slice(), [one] if one.ends_with(&format!("execute: {grant}"))));
+    // The statement is right: what is missing then are the tables.
+    execute(&superuser, grant);
+    let tables = found();
+    assert!(tables.len() == 1 && tables[0].contains("jobmeter.jobs"), "{tables:?}");
+    for place in ["", &format!(" IN DATABASE {name}")] {
+        let role = format!("ALTER ROLE without_rights{place}");
+        execute(&superuser, &format!("{role} SET default_transaction_read_only TO on"));
+        let undo = format!("{role} RESET default_transaction_read_only");
+        let first = found().remove(0);
+        assert!(first.ends_with(&format!("execute as a superuser: {undo}")), "{first}");
+        execute(&superuser, &undo);
+    }
+    assert_eq!(found(), tables);
+}
+
+#[test]
 fn the_statement_of_a_reader_that_leaves_ends() {
     let database = database();
     let store = open(&database).unwrap();

@@ -6,7 +6,7 @@ mod report;
 use crate::client::plain::plain_lines;
 use crate::output::options::JsonOption;
 use anyhow::{Context as _, bail};
-use database::{Executed, Step};
+use database::{Executed, Remaining, Step};
 use options::{Address, SetupArgs};
 use std::io::{self, IsTerminal as _, Write as _};
 use tokio_postgres::Client;
@@ -127,18 +127,27 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     if args.dry_run {
         return print_steps(&format!("in the database {}", args.address.database()), &steps);
     }
-    let remaining = database::remaining(&client).await?;
+    let Remaining { here, elsewhere } = database::remaining(&client).await?;
     let mut executed = Executed::default();
     execute(&client, &steps, &mut executed).await?;
     let mut out = io::stdout().lock();
-    writeln!(out, "The schema of the database {} is as before jobmeter.", args.address.database())?;
-    if !remaining.is_empty() {
+    let database = args.address.database();
+    match here.is_empty() {
+        true => writeln!(out, "The schema of the database {database} is as before jobmeter.")?,
+        false => writeln!(
+            out,
+            "The schema of the database {database} is as before jobmeter, except for the following. If nobody uses it, a superuser \
+             removes it there:"
+        )?,
+    }
+    here.iter().try_for_each(|statement| writeln!(out, "  {statement};"))?;
+    if !elsewhere.is_empty() {
         writeln!(
             out,
             "Roles, their settings and the samples remain, as Kwollect's setup also makes them. If nobody uses them, a superuser removes \
              them in another database, one statement at a time:"
         )?;
-        remaining.iter().try_for_each(|statement| writeln!(out, "  {statement};"))?;
+        elsewhere.iter().try_for_each(|statement| writeln!(out, "  {statement};"))?;
     }
     Ok(())
 }

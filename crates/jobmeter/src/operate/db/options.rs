@@ -167,13 +167,13 @@ pub(crate) struct OarOptions {
 
 impl OarOptions {
     /// The lines of the server's settings, if any option is given.
-    pub(crate) fn settings(&self) -> Option<String> {
+    pub(crate) fn settings(&self) -> anyhow::Result<Option<String>> {
         let Self { oardb_host: host, oardb_port: port, oardb_name: name, oardb_user: user, .. } =
             self;
         let (password, file) = (&self.oardb_password, &self.oardb_password_file);
         let is_given = host.is_some() || port.is_some() || name.is_some() || user.is_some();
         if !is_given && password.is_none() && file.is_none() {
-            return None;
+            return Ok(None);
         }
         let text =
             |given: &Option<String>, default: &str| quoted(given.as_deref().unwrap_or(default));
@@ -184,12 +184,12 @@ impl OarOptions {
             text(user, "oarreader"),
             text(name, "oar2")
         );
-        let file = file.as_deref().unwrap_or_else(|| Path::new("/etc/jobmeter/oar_password"));
-        Some(format!(
+        let file = setting_of(file.as_deref(), "/etc/jobmeter/oar_password")?;
+        Ok(Some(format!(
             "[schedulers.oar]\ndatabase = {}\npassword_file = {}\n",
             serde_json::Value::from(database),
-            serde_json::Value::from(file.display().to_string())
-        ))
+            serde_json::Value::from(file)
+        )))
     }
 }
 
@@ -200,9 +200,8 @@ impl SetupArgs {
     }
 
     /// The file with this password for the server, or the one that the administrator makes.
-    pub(crate) fn password_file(&self) -> String {
-        let given = self.kwollect_password_file.as_ref().map(|file| file.display().to_string());
-        given.unwrap_or_else(|| "/etc/jobmeter/database_password".to_owned())
+    pub(crate) fn password_file(&self) -> anyhow::Result<String> {
+        setting_of(self.kwollect_password_file.as_deref(), "/etc/jobmeter/database_password")
     }
 
     /// The checked options.
@@ -258,7 +257,32 @@ fn password(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<S
     }
 }
 
+/// A file as a setting of the server, whose relative paths start elsewhere; without one the default.
+fn setting_of(file: Option<&Path>, default: &str) -> anyhow::Result<String> {
+    let file = std::path::absolute(file.unwrap_or_else(|| Path::new(default)))?;
+    Ok(file.display().to_string())
+}
+
 /// A value of libpq's parameters.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::SetupArgs;
+    use clap::{Args as _, FromArgMatches as _};
+
+    #[test]
+    fn files_of_passwords_are_absolute_settings() {
+        let command = SetupArgs::augment_args(clap::Command::new("setup"));
+        let words = ["setup", "--kwollect_password_file", "cfg/pw", "--oardb_password_file", "oar"];
+        let given = SetupArgs::from_arg_matches(&command.get_matches_from(words)).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(given.password_file().unwrap(), here.join("cfg/pw").display().to_string());
+        let oar = format!("password_file = \"{}\"\n", here.join("oar").display());
+        assert!(given.oar.settings().unwrap().unwrap().ends_with(&oar));
+    }
 }

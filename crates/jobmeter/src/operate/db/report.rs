@@ -26,7 +26,10 @@ pub(crate) async fn setup(
         (None, Some(Shape::Hypertable)) => {
             "of Kwollect is adopted: `metrics` remains a hypertable of TimescaleDB"
         }
-        (None, Some(_)) => "of Kwollect is adopted: its table `metrics` is the first partition",
+        (None, Some(Shape::Partitioned)) => "is set up: its table `metrics` keeps its partitions",
+        (None, Some(Shape::Plain)) => {
+            "of Kwollect is adopted: its table `metrics` is the first partition"
+        }
     };
     writeln!(out, "The database {database} {done}.")?;
     let Executed { longest, retries } = executed;
@@ -55,8 +58,8 @@ pub(crate) async fn setup(
         quoted(database)
     );
     writeln!(out, "postgres.database = {}", serde_json::Value::from(parameters))?;
-    writeln!(out, "postgres.password_file = {}", serde_json::Value::from(args.password_file()))?;
-    match args.oar.settings() {
+    writeln!(out, "postgres.password_file = {}", serde_json::Value::from(args.password_file()?))?;
+    match args.oar.settings()? {
         Some(oar) => write!(out, "{oar}")?,
         None if before.has_own_nodetime() => {
             writeln!(out, "schedulers.nodetime.view = \"nodetime_by_job\"")?;
@@ -102,6 +105,15 @@ async fn proposed_hours(client: &Client) -> anyhow::Result<Option<u64>> {
     Ok(Some(hours.clamp(1.0, 720.0) as u64))
 }
 
+/// An instant, by the seconds since then.
+fn ago(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "none".to_owned(),
+        Some(seconds) if seconds < 0.0 => format!("{:.0} s in the future", -seconds),
+        Some(seconds) => format!("{seconds:.0} s ago"),
+    }
+}
+
 /// Prints the state of a database.
 pub(crate) fn status(status: &Status, json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
@@ -132,8 +144,6 @@ pub(crate) fn status(status: &Status, json: bool) -> anyhow::Result<()> {
         writeln!(out, "{answer}")?;
         return Ok(());
     }
-    let seconds =
-        |value: &Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.0} s ago"));
     let rows = [
         ("PostgreSQL", found.server_text()),
         ("TimescaleDB", found.timescaledb.clone().unwrap_or_else(|| "none".to_owned())),
@@ -144,8 +154,8 @@ pub(crate) fn status(status: &Status, json: bool) -> anyhow::Result<()> {
         ("samples", format!("about {samples:.0}")),
         ("bytes of samples", sample_bytes.to_string()),
         ("bytes of rollups", rollup_bytes.to_string()),
-        ("newest sample", seconds(newest_s)),
-        ("final rollups until", seconds(settled_s)),
+        ("newest sample", ago(*newest_s)),
+        ("final rollups until", ago(*settled_s)),
         ("rows without partition", not_partitioned.to_string()),
         ("plpython3u", if found.trusts_plpython { "trusted" } else { "not trusted" }.to_owned()),
     ];
@@ -153,4 +163,16 @@ pub(crate) fn status(status: &Status, json: bool) -> anyhow::Result<()> {
         writeln!(out, "{name:<24}{value}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ago;
+
+    #[test]
+    fn an_instant_after_now_is_in_the_future() {
+        assert_eq!(ago(Some(-3_895_102_515.2)), "3895102515 s in the future");
+        assert_eq!(ago(Some(12.4)), "12 s ago");
+        assert_eq!(ago(None), "none");
+    }
 }
