@@ -8,6 +8,7 @@ mod answer;
 mod append;
 mod by_time;
 mod declared;
+mod followers;
 mod reads;
 mod retention;
 mod select;
@@ -19,8 +20,12 @@ pub use answer::{
     TimeSlice, Windows,
 };
 pub use append::{DeferReason, Incoming, Outcome};
-pub use by_time::ByTime;
+pub use by_time::{Bounded, ByTime};
 pub use declared::{DeclaredMetrics, RunMetrics};
+pub use followers::{
+    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowSlice, FollowerInfo,
+    Followers, OutputGap,
+};
 pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;
 pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};

@@ -4,6 +4,7 @@ use crate::answer::{
     Chunk, Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats, TimeSlice, Windows,
 };
 use crate::append::{Incoming, Outcome};
+use crate::followers::Followers;
 use crate::select::{Selector, SeriesCondition};
 use crate::shared_tables::{JobsPart, OtherPromotions, PromotedRow};
 use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
@@ -130,6 +131,11 @@ pub trait Storage: Debug + Send + Sync {
 
     /// The tables that the store shares with people and programs who use its database; `None`: there is no database.
     fn shared_tables(&self) -> Option<&dyn SharedTables> {
+        None
+    }
+
+    /// The followers of the store; `None`: it supports none.
+    fn followers(&self) -> Option<&dyn Followers> {
         None
     }
 

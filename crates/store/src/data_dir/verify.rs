@@ -237,7 +237,7 @@ impl Verified {
 
     fn segment(&mut self, path: &Path, number: u64, bytes: &[u8]) {
         let mut decoder = Decoder::default();
-        let findings = read_segment(bytes, number, |record| {
+        let findings = read_segment(bytes, number, |_, record| {
             let good = is_good(&mut decoder, &record);
             self.records += u64::from(good);
             good

@@ -10,11 +10,13 @@
 use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
 use crate::files::errors::BlockError;
 use crate::files::layout::{blocks_dir, rollups_dir};
+use crate::files::point::Point;
 use crate::head::series_builder::SeriesRows;
 use crate::maintenance::rollups::Rolling;
 use crate::scan::by_series::{BlockSeries, Scan};
 use crate::settings::Settings;
 use crate::state::ledger::{Change, Ledger};
+use crate::state::rests::{is_between, points_of};
 use crate::state::shared::Shared;
 use model::Timestamp;
 use std::ops::Range;
@@ -82,6 +84,16 @@ pub(crate) fn newest(old: &[Arc<Block>]) -> Timestamp {
     old.iter().map(|file| file.note.received).max().unwrap_or(Timestamp(i64::MIN))
 }
 
+/// Whether a point separates two of these blocks.
+fn is_separated(old: &[Arc<Block>], points: &[Point]) -> bool {
+    old.array_windows().any(|[a, b]| are_apart(&a.note, &b.note, points))
+}
+
+/// Whether a point separates two neighbours.
+pub(crate) fn are_apart(before: &BlockNote, next: &BlockNote, points: &[Point]) -> bool {
+    is_between(points, points_of(before).start, points_of(next).start)
+}
+
 /// Merges adjacent blocks and replaces them by the new one; false if it had to stop.
 ///
 /// # Errors
@@ -133,6 +145,12 @@ pub(crate) fn merge(
     let is_old = |note: &BlockNote| {
         of.log.0 <= note.log_first && note.log_last <= of.log.1 && note.settled.is_none()
     };
+    let positions = shared.positions();
+    if is_separated(old, &positions.points()) {
+        // A follower reads one of them by now: the neighbours are merged without it.
+        ledger.discard(std::slice::from_ref(&new));
+        return Ok(true);
+    }
     let rollups = rolling.finish(received);
     let rollups = rollups.inspect_err(|_| ledger.discard(std::slice::from_ref(&new)))?;
     let change = Change { block: Some(&new), rollups: &rollups, ..Change::of(&is_old) };
