@@ -1,8 +1,9 @@
 //! Scans samples by time: slices of bounded rows, each read series by series and sorted in memory.
 
 use crate::answer::{Chunk, SeriesInfo, TimeSlice};
+use crate::error::StorageError;
 use crate::select::Selector;
-use crate::storage::{Snapshot, StorageError};
+use crate::storage::Snapshot;
 use model::Timestamp;
 use std::sync::Arc;
 

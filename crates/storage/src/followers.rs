@@ -1,7 +1,7 @@
 //! Followers: readers that receive each stored sample once, in the order of storing (decision 0060).
 
 use crate::answer::TimeSlice;
-use crate::storage::StorageError;
+use crate::error::StorageError;
 use model::{Gap, Timestamp};
 
 /// Most followers of a store, removed ones included.

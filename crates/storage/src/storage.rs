@@ -4,12 +4,12 @@ use crate::answer::{
     Chunk, Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats, TimeSlice, Windows,
 };
 use crate::append::{Incoming, Outcome};
+use crate::error::StorageError;
 use crate::followers::Followers;
 use crate::select::{Selector, SeriesCondition};
 use crate::shared_tables::{JobsPart, OtherPromotions, PromotedRow};
 use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -75,17 +75,6 @@ pub fn share_of_rows(rows: u64, (first, last): (i64, i64), (from, to): (i64, i64
     let part = i128::from(last.min(to)) - i128::from(first.max(from)) + 1;
     let share = i128::from(rows) * part / whole.max(1);
     u64::try_from(share).unwrap_or(rows).clamp(1, rows.max(1))
-}
-
-/// Why a store cannot answer.
-#[derive(Debug, thiserror::Error)]
-pub enum StorageError {
-    /// The engine does not answer now: the same request may succeed later.
-    #[error("the store is unavailable: {0}")]
-    Unavailable(String),
-    /// A file or a table cannot be read.
-    #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
 }
 
 /// A store of samples, shared between threads. Calls block. What is known of senders, metrics and gaps is in memory, so

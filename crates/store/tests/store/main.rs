@@ -15,6 +15,7 @@ mod check;
 mod conforming;
 mod faults;
 mod flawed;
+mod followers;
 mod kit;
 mod limits;
 mod meanwhile;

@@ -1,0 +1,465 @@
+//! Followers of the embedded store: faults of disk and files, archive, backup, concurrent work.
+
+use crate::kit::*;
+use crate::retention::{HOUR, fill, open_at, settings};
+use conformance::Received;
+use memdisk::{Fault, MemDisk};
+use model::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use storage::{FollowError, FollowFrom, FollowSlice, Followers, RetentionLimits, Storage as _};
+use store::{ArchiveSettings, Disk, Settings, Store};
+
+const NAME: &str = "graphite";
+const POSITIONS: &str = "/data/followers/POSITIONS";
+
+fn on(disk: &Arc<MemDisk>) -> Store {
+    open_on(&(Arc::clone(disk) as Arc<dyn Disk>), small()).unwrap().0
+}
+
+fn of(store: &Store) -> &dyn Followers {
+    store.followers().unwrap()
+}
+
+/// Two batches of a tick, from two senders.
+fn samples(tick: i64) -> Vec<(Spec, i64, f64)> {
+    let at = T0 + tick * S;
+    let counter = Spec { start: Some(T0), ..spec("n1", "a_total") };
+    vec![(counter, at, tick as f64), (spec("n2", "b"), at, tick as f64 + 0.25)]
+}
+
+fn send(store: &Store, sender: &mut Sender, ticks: std::ops::Range<i64>) {
+    for tick in ticks {
+        assert_eq!(append(store, vec![sender.batch(&samples(tick))]), [STORED]);
+    }
+}
+
+fn sorted_rows(received: &Received) -> Vec<Row> {
+    let row = |sample: &conformance::Sample| {
+        let (start, bits) = (sample.start.map(|start| start.0), sample.value.to_bits());
+        (name(&sample.series), sample.at.0, bits, start)
+    };
+    let mut rows: Vec<Row> = received.samples.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort();
+    rows
+}
+
+/// Sends, reads and confirms, writes blocks and merges, until the disk is dead. Returns what was confirmed, and the slice
+/// with an unknown confirmation.
+fn drive(store: &Store) -> (Received, Option<FollowSlice>) {
+    let (mut sender, mut received, mut unknown) = (Sender::new("n1", 1), Received::default(), None);
+    for tick in 0..14 {
+        let batch = sender.batch(&samples(tick));
+        append(store, vec![batch]);
+        if tick % 2 == 0
+            && unknown.is_none()
+            && let Ok(Some(slice)) = of(store).next(NAME, 3)
+        {
+            if tick % 4 == 0 {
+                store.flush().ok();
+            }
+            match of(store).confirm(NAME, slice.number) {
+                Ok(()) => received.add(&slice, 3),
+                Err(_) => unknown = Some(slice),
+            }
+        }
+        if tick % 3 == 2 {
+            store.flush().ok();
+            store.maintain().ok();
+        }
+    }
+    (received, unknown)
+}
+
+#[test]
+fn a_process_that_dies_at_any_call_delivers_each_sample_once() {
+    for n in 1.. {
+        let disk = Arc::new(MemDisk::default());
+        let store = on(&disk);
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        disk.plan().set(n, Fault::Dead);
+        let before = disk.plan().calls();
+        let (received, unknown) = drive(&store);
+        let calls = disk.plan().calls() - before;
+        drop(store);
+        for torn in 0..=5 {
+            let after = if torn == 5 { disk.after_kill() } else { disk.after_power_cut(torn) };
+            let store = on(&Arc::new(after));
+            let mut rest = received.clone();
+            rest.take_all(of(&store), NAME, 3);
+            let want = sorted(all(&store));
+            let mut have = sorted_rows(&rest);
+            if have != want {
+                let slice =
+                    unknown.as_ref().unwrap_or_else(|| panic!("dead from {n}, {torn}/4: {have:?}"));
+                rest.add(slice, 3);
+                have = sorted_rows(&rest);
+            }
+            assert_eq!(have, want, "dead from {n}, {torn}/4");
+            assert_eq!(rest.lost, [], "dead from {n}");
+        }
+        if n > calls {
+            assert!(calls > 100, "{calls}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_call_that_fails_once_delivers_each_sample_once() {
+    for n in 1.. {
+        let disk = Arc::new(MemDisk::default());
+        let store = on(&disk);
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        let (mut sender, mut received) = (Sender::new("n1", 1), Received::default());
+        disk.plan().set(n, Fault::Once);
+        let before = disk.plan().calls();
+        for tick in 0..14 {
+            let batch = sender.batch(&samples(tick));
+            while append(&store, vec![batch.clone()]) != [STORED] {}
+            if tick % 2 == 0
+                && let Some(slice) =
+                    of(&store).next(NAME, 3).or_else(|_| of(&store).next(NAME, 3)).unwrap()
+            {
+                if tick % 4 == 0 {
+                    store.flush().or_else(|_| store.flush()).unwrap();
+                }
+                let confirmed = of(&store).confirm(NAME, slice.number);
+                confirmed.or_else(|_| of(&store).confirm(NAME, slice.number)).unwrap();
+                received.add(&slice, 3);
+            }
+            if tick % 3 == 2 {
+                store.flush().or_else(|_| store.flush()).unwrap();
+                store.maintain().or_else(|_| store.maintain()).unwrap();
+            }
+        }
+        let done = n > disk.plan().calls() - before;
+        disk.plan().clear();
+        let live = {
+            let mut live = received.clone();
+            live.take(of(&store), NAME, 3);
+            live
+        };
+        drop(store);
+        let store = on(&Arc::new(disk.after_power_cut(0)));
+        for mut received in [live] {
+            received.take_all(of(&store), NAME, 3);
+            assert_eq!(sorted_rows(&received), sorted(all(&store)), "fault {n}");
+            assert_eq!(received.lost, [], "fault {n}");
+        }
+        if done {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_failed_confirmation_counts_as_either() {
+    for n in 1..=6 {
+        let disk = Arc::new(MemDisk::default());
+        let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..4);
+        let slice = of(&store).next(NAME, 4).unwrap().unwrap();
+        disk.plan().set(n, Fault::Once);
+        let confirmed = of(&store).confirm(NAME, slice.number);
+        disk.plan().clear();
+        // A block is written while both positions are possible.
+        let again = of(&store).next(NAME, 3).unwrap().unwrap();
+        assert_eq!(
+            confirmed.is_ok(),
+            again.samples != slice.samples && again.samples.times[0] > T0 + S
+        );
+        store.flush().unwrap();
+        store.maintain().unwrap();
+        drop(store);
+        let store = on(&Arc::new(disk.after_kill()));
+        let mut rest = Received::default();
+        rest.take_all(of(&store), NAME, 3);
+        let whole = sorted(all(&store));
+        let mut with = rest.clone();
+        with.add(&slice, 4);
+        assert!(sorted_rows(&rest) == whole || sorted_rows(&with) == whole, "fault {n}: {rest:?}");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_an_output_gap_and_the_follower_continues() {
+    for read in [0, 3] {
+        let disk = Arc::new(MemDisk::default());
+        let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..60);
+        store.flush().unwrap();
+        send(&store, &mut sender, 60..90);
+        let mut received = Received::default();
+        (0..read).for_each(|_| assert!(received.take(of(&store), NAME, 20)));
+        drop(store);
+        let (path, bytes) = disk.files("/data/blocks").into_iter().next().unwrap();
+        // The middle of the file has pages of rows.
+        disk.damage(&path, |file| file[100..bytes.len() / 2].fill(0x55));
+        let store = on(&disk);
+        assert!(
+            store
+                .scan(&Default::default(), Timestamp(i64::MIN), Timestamp(i64::MAX))
+                .any(|it| it.is_err())
+        );
+        received.take_all(of(&store), NAME, 20);
+        let lost: u64 = received.lost.iter().map(|gap| gap.samples).sum();
+        assert_eq!(received.samples.len() as u64 + lost, 180, "{:?}", received.lost);
+        assert_eq!((received.lost.len(), received.samples.len() as u64), (1, 60 + read * 20));
+        assert!(received.lost[0].why.contains("damaged"), "{:?}", received.lost);
+        assert_eq!(received.lost[0].to, Timestamp(T0 + 59 * S));
+        drop(store);
+        // Confirmed: not reported again.
+        assert_eq!(of(&on(&disk)).next(NAME, 20).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_damaged_rest_file_is_an_output_gap() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    send(&store, &mut sender, 0..10);
+    let mut received = Received::default();
+    received.take(of(&store), NAME, 6);
+    store.flush().unwrap();
+    let is_rest = |path: &PathBuf| path != Path::new(POSITIONS);
+    let path = disk.files("/data/followers").into_keys().find(is_rest).unwrap();
+    disk.damage(&path, |bytes| bytes.truncate(100));
+    received.take_all(of(&store), NAME, 6);
+    let lost = &received.lost;
+    assert_eq!((received.samples.len(), lost.len(), lost[0].samples), (6, 1, 14));
+    assert_eq!(lost[0].from, Timestamp(T0 + 3 * S));
+    assert_eq!(all(&store).len(), 20);
+    // Nothing needs the file any more.
+    store.maintain().unwrap();
+    assert_eq!(disk.files("/data/followers").into_keys().filter(is_rest).count(), 0);
+}
+
+#[test]
+fn unreadable_positions_stop_followers_alone_and_no_position_is_assumed() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    send(&store, &mut sender, 0..10);
+    let mut received = Received::default();
+    received.take(of(&store), NAME, 6);
+    drop(store);
+    let good = disk.files("/data/followers")[Path::new(POSITIONS)].clone();
+    disk.damage(Path::new(POSITIONS), |bytes| bytes[30] ^= 1);
+    let store = on(&disk);
+    let errors = [
+        of(&store).follow(NAME, FollowFrom::Now).unwrap_err(),
+        of(&store).next(NAME, 6).unwrap_err(),
+        of(&store).confirm(NAME, 1).unwrap_err(),
+        of(&store).remove(NAME).unwrap_err(),
+        of(&store).list().unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, FollowError::Store(_)), "{error:?}");
+        assert!(error.to_string().contains("POSITIONS: its checksum differs"), "{error}");
+    }
+    let verified = store::verify(&*disk, Path::new("/data")).unwrap();
+    assert!(verified.findings.iter().any(|it| it.path == Path::new(POSITIONS)), "{verified:?}");
+    // All else works.
+    send(&store, &mut sender, 10..20);
+    store.flush().unwrap();
+    store.maintain().unwrap();
+    assert_eq!(all(&store).len(), 40);
+    drop(store);
+    disk.damage(Path::new(POSITIONS), |bytes| bytes.clone_from(&good));
+    let store = on(&disk);
+    let mut rest = Received::default();
+    rest.take_all(of(&store), NAME, 6);
+    // The block without a rest file is delivered as a whole: nothing is lost.
+    assert_eq!(sorted_rows(&rest), sorted(all(&store)));
+    drop(store);
+    disk.damage(Path::new(POSITIONS), |bytes| bytes.clear());
+    assert!(of(&on(&disk)).next(NAME, 6).is_err(), "an empty file");
+}
+
+#[test]
+fn without_followers_there_is_no_file_and_merging_is_as_before() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    for round in 0..8 {
+        send(&store, &mut sender, round * 3..round * 3 + 3);
+        store.flush().unwrap();
+    }
+    store.maintain().unwrap();
+    assert_eq!(store.stats().blocks, 1);
+    assert!(disk.files("/data/followers").is_empty());
+    let manifest = &disk.files("/data")[Path::new("/data/MANIFEST")];
+    assert!(!String::from_utf8_lossy(manifest).contains("rests"));
+}
+
+#[test]
+fn a_merge_never_spans_a_position_and_the_number_of_files_is_bounded() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    let mut received = Vec::new();
+    for round in 0..64 {
+        if round % 16 == 7 {
+            // It stops here.
+            let name = format!("f{round}");
+            of(&store).follow(&name, FollowFrom::Now).unwrap();
+            received.push((name, round));
+        }
+        send(&store, &mut sender, round * 3..round * 3 + 3);
+        if round % 16 == 7 {
+            let mut one = Received::default();
+            one.take(of(&store), &received.last().unwrap().0, 4);
+        }
+        store.flush().unwrap();
+        store.maintain().unwrap();
+        // At most one block of each level in each section.
+        assert!(store.stats().blocks <= 7 * (2 * received.len() as u64 + 1), "{round}");
+    }
+    assert!(store.stats().blocks > 4);
+    for (name, round) in &received {
+        let mut rest = Received::default();
+        rest.take_all(of(&store), name, 50);
+        let want =
+            all(&store).into_iter().filter(|row| row.1 >= T0 + (round * 3 + 2) * S).collect();
+        assert_eq!(sorted_rows(&rest), sorted(want), "{name}");
+        assert_eq!(rest.lost, []);
+    }
+    store.maintain().unwrap();
+    assert!(store.stats().blocks <= 7, "{:?}", store.stats());
+    assert_eq!(disk.files("/data/followers").len(), 1, "positions alone");
+}
+
+#[test]
+fn archived_blocks_are_delivered_and_an_unavailable_archive_is_waited_for() {
+    let disk = Arc::new(MemDisk::default());
+    let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    let clock = TestClock::new();
+    clock.set(T0 + 6 * HOUR);
+    let archiving = Settings {
+        keep_samples: RetentionLimits { age_us: 3 * HOUR, ..RetentionLimits::ALL },
+        archive: Some(ArchiveSettings { dir: "/archive".into(), keep: RetentionLimits::ALL }),
+        merge_blocks: 99,
+        ..settings()
+    };
+    let store = open_at(&shared, &clock, archiving.clone());
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    fill(&store, &mut Sender::new("n1", 1));
+    let rows = all(&store);
+    let mut received = Received::default();
+    received.take(of(&store), NAME, 50);
+    store.maintain().unwrap();
+    assert_eq!(store.stats().archived_blocks, 3);
+    received.take(of(&store), NAME, 50);
+    drop(store);
+    let files = disk.unmount("/archive");
+    let store = open_at(&shared, &clock, archiving.clone());
+    for _ in 0..2 {
+        let error = of(&store).next(NAME, 50).unwrap_err();
+        assert!(matches!(error, FollowError::Store(_)), "{error:?}");
+    }
+    disk.mount(files);
+    received.take_all(of(&store), NAME, 50);
+    assert_eq!((sorted_rows(&received), received.lost), (sorted(rows), vec![]));
+}
+
+#[test]
+fn a_backup_has_the_positions_and_an_output_loses_nothing_after_a_restore() {
+    for (read, flushes) in [(0, true), (2, true), (2, false), (9, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
+        let (store, mut sender) = (open(&data, small()).0, Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..30);
+        let mut received = Received::default();
+        for _ in 0..read {
+            received.take(of(&store), NAME, 6);
+        }
+        if flushes {
+            store.flush().unwrap();
+        }
+        send(&store, &mut sender, 30..35);
+        store::backup(&data, &copy).unwrap();
+        let (restored, recovery) = open(&copy, small());
+        assert!(recovery.damaged.is_empty());
+        received.take_all(of(&restored), NAME, 6);
+        assert_eq!(sorted_rows(&received), sorted(all(&restored)), "{read} {flushes}");
+        assert!(store::verify(&store::RealDisk, &copy).unwrap().is_good());
+    }
+}
+
+#[test]
+fn a_position_beyond_the_log_is_its_end() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    send(&store, &mut sender, 0..3);
+    let early = disk.after_kill();
+    for tick in 3..20 {
+        send(&store, &mut sender, tick..tick + 1);
+        store.flush().unwrap();
+    }
+    Received::default().take_all(of(&store), NAME, 100);
+    let late = disk.files("/data/followers")[Path::new(POSITIONS)].clone();
+    early.damage(Path::new(POSITIONS), |bytes| bytes.clone_from(&late));
+    let early = Arc::new(early);
+    for restart in 0..2 {
+        let store = on(&early);
+        let mut received = Received::default();
+        received.take_all(of(&store), NAME, 100);
+        let from = 100 + restart;
+        assert_eq!(received.samples.len(), if restart == 0 { 0 } else { 2 });
+        let mut sender = Sender::new("n1", 2 + u8::try_from(restart).unwrap());
+        send(&store, &mut sender, from..from + 1);
+    }
+}
+
+#[test]
+fn followers_during_concurrent_work_receive_each_sample_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { background_maintenance: true, head_samples_max: 60, ..small() };
+    let (store, _) = open(dir.path(), settings);
+    let over = AtomicBool::new(false);
+    let names = ["fast", "slow", "idle"];
+    names.iter().for_each(|name| of(&store).follow(name, FollowFrom::Now).unwrap());
+    let received = std::thread::scope(|scope| {
+        let readers: Vec<_> = names[..2]
+            .iter()
+            .map(|name| {
+                let (store, over) = (&store, &over);
+                scope.spawn(move || {
+                    let mut received = Received::default();
+                    while !over.load(Ordering::SeqCst) {
+                        if !received.take(of(store), name, if *name == "fast" { 100 } else { 3 }) {
+                            std::thread::yield_now();
+                        }
+                    }
+                    received
+                })
+            })
+            .collect();
+        let mut sender = Sender::new("n1", 1);
+        for tick in 0..600 {
+            send(&store, &mut sender, tick..tick + 1);
+            if tick % 50 == 49 {
+                store.flush().unwrap();
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
+    });
+    let rows = sorted(all(&store));
+    assert_eq!(rows.len(), 1200);
+    for (name, mut received) in names.iter().zip(received.into_iter().chain([Received::default()]))
+    {
+        received.take_all(of(&store), name, 100);
+        assert_eq!((sorted_rows(&received), received.lost), (rows.clone(), vec![]), "{name}");
+    }
+}
