@@ -12,8 +12,9 @@ use crate::state::positions::{Cursor, Position};
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
+use parquet::errors::ParquetError;
 use rustc_hash::FxHashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
 use storage::{Bounded, Chunk, OutputGap, Selector, SeriesInfo, StorageError, TimeSlice};
@@ -71,16 +72,21 @@ pub(super) fn read(
 /// Whether an error will not pass: the file is damaged, cut short, or no longer in the data directory.
 fn is_damage(error: &StorageError, note: &BlockNote) -> bool {
     let StorageError::Failed(error) = error else { return false };
-    match error.downcast_ref::<BlockError>() {
-        Some(BlockError::Disk(error)) => match error.error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::InvalidData => true,
-            // In the archive, its file system may be missing.
-            ErrorKind::NotFound => !note.archived,
-            _ => false,
-        },
-        Some(BlockError::Parquet { .. } | BlockError::Index { .. }) => true,
-        None => false,
-    }
+    let of_disk = match error.downcast_ref::<BlockError>() {
+        Some(BlockError::Disk(error)) => Some(&error.error),
+        // The library wraps the errors of the disk.
+        Some(BlockError::Parquet { error: ParquetError::External(error), .. }) => {
+            error.downcast_ref::<io::Error>()
+        }
+        Some(BlockError::Parquet { .. } | BlockError::Index { .. }) => None,
+        None => return false,
+    };
+    of_disk.is_none_or(|error| match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidData => true,
+        // In the archive, its file system may be missing.
+        ErrorKind::NotFound => !note.archived,
+        _ => false,
+    })
 }
 
 /// The undelivered samples of a file.

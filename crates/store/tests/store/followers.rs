@@ -200,10 +200,11 @@ fn a_damaged_block_is_an_output_gap_and_the_follower_continues() {
         send(&store, &mut sender, 60..90);
         let mut received = Received::default();
         (0..read).for_each(|_| assert!(received.take(of(&store), NAME, 20)));
+        let before = received.samples.len();
         drop(store);
         let (path, bytes) = disk.files("/data/blocks").into_iter().next().unwrap();
         // The middle of the file has pages of rows.
-        disk.damage(&path, |file| file[100..bytes.len() / 2].fill(0x55));
+        disk.damage(&path, |file| file[100..bytes.len() / 8].fill(0x55));
         let store = on(&disk);
         assert!(
             store
@@ -213,7 +214,7 @@ fn a_damaged_block_is_an_output_gap_and_the_follower_continues() {
         received.take_all(of(&store), NAME, 20);
         let lost: u64 = received.lost.iter().map(|gap| gap.samples).sum();
         assert_eq!(received.samples.len() as u64 + lost, 180, "{:?}", received.lost);
-        assert_eq!((received.lost.len(), received.samples.len() as u64), (1, 60 + read * 20));
+        assert_eq!((received.lost.len(), received.samples.len()), (1, 60 + before));
         assert!(received.lost[0].why.contains("damaged"), "{:?}", received.lost);
         assert_eq!(received.lost[0].to, Timestamp(T0 + 59 * S));
         drop(store);
@@ -419,6 +420,86 @@ fn a_position_beyond_the_log_is_its_end() {
         let mut sender = Sender::new("n1", 2 + u8::try_from(restart).unwrap());
         send(&store, &mut sender, from..from + 1);
     }
+}
+
+/// A boot leaves the window: the store itself finds the gap of its missing batch.
+#[test]
+fn a_gap_that_the_store_finds_is_delivered_once_whenever_it_is_killed() {
+    const DAY: i64 = 86_400 * S;
+    for killed_at in 0..4 {
+        let (mut disk, clock) = (Arc::new(MemDisk::default()), TestClock::new());
+        let opened = |disk: &Arc<MemDisk>| {
+            open_at(
+                &(Arc::clone(disk) as Arc<dyn Disk>),
+                &clock,
+                Settings { head_age_us: i64::MAX, ..small() },
+            )
+        };
+        let mut store = opened(&disk);
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        let mut sender = Sender::new("n1", 1);
+        send(&store, &mut sender, 0..1);
+        sender.batch(&samples(1));
+        send(&store, &mut sender, 2..3);
+        store.flush().unwrap();
+        clock.set(T0 + 9 * DAY);
+        let mut received = Received::default();
+        let mut other = Sender::new("n2", 1);
+        for step in 0..4 {
+            let late = vec![(spec("n2", "b"), T0 + 9 * DAY + step * S, 1.0)];
+            let mut batch = other.batch(&late);
+            batch.received = clock.now();
+            assert_eq!(append(&store, vec![batch]), [STORED]);
+            // The log's writer looks for idle boots after a commit.
+            store.flush().unwrap();
+            received.take_all(of(&store), NAME, 10);
+            if step == killed_at {
+                disk = Arc::new(disk.after_kill());
+                drop(store);
+                store = opened(&disk);
+            }
+        }
+        received.take_all(of(&store), NAME, 10);
+        let gaps = store.gaps(Timestamp(T0), Timestamp(T0 + DAY), None);
+        assert_eq!(received.gaps, gaps, "killed at {killed_at}");
+        assert_eq!(gaps.len(), 2, "one for each device: {gaps:?}");
+        assert_eq!(sorted_rows(&received), sorted(all(&store)));
+    }
+}
+
+/// The gap is in memory, and no manifest has it: a replay would find it again, at another place.
+#[test]
+fn a_gap_that_the_store_finds_waits_for_the_manifest() {
+    const DAY: i64 = 86_400 * S;
+    let (disk, clock) = (Arc::new(MemDisk::default()), TestClock::new());
+    let settings = Settings { head_age_us: i64::MAX, ..small() };
+    let store = open_at(&(Arc::clone(&disk) as Arc<dyn Disk>), &clock, settings);
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    let mut sender = Sender::new("n1", 1);
+    send(&store, &mut sender, 0..1);
+    sender.batch(&samples(1));
+    send(&store, &mut sender, 2..3);
+    clock.set(T0 + 9 * DAY);
+    let mut other = Sender::new("n2", 1);
+    let later = |step| vec![(spec("n2", "b"), T0 + 9 * DAY + step * S, 1.0)];
+    for step in 0..2 {
+        let mut batch = other.batch(&later(step));
+        batch.received = clock.now();
+        assert_eq!(append(&store, vec![batch]), [STORED]);
+    }
+    // Blocks cannot be written now.
+    disk.plan().set(1, Fault::Full);
+    assert!(store.flush().is_err());
+    disk.plan().clear();
+    let mut received = Received::default();
+    let slice = of(&store).next(NAME, 100).unwrap().unwrap();
+    received.add(&slice, 100);
+    of(&store).confirm(NAME, slice.number).unwrap();
+    assert_eq!(received.gaps, []);
+    store.flush().unwrap();
+    received.take_all(of(&store), NAME, 10);
+    assert_eq!(received.gaps.len(), 2);
+    assert_eq!(sorted_rows(&received), sorted(all(&store)));
 }
 
 #[test]
