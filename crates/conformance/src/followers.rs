@@ -417,7 +417,8 @@ pub fn followers_are_bounded_and_independent<T: Followed>() {
         assert!(matches!(odd, Err(FollowError::Name(_))), "{odd:?}");
     }
     let mut sender = Sender::new("n1", 1);
-    store_all(&store, (0..FOLLOWERS_MAX as i64).map(|second| sender.batch(&series(second))));
+    let ticks = 0..i64::try_from(FOLLOWERS_MAX).unwrap();
+    store_all(&store, ticks.map(|second| sender.batch(&series(second))));
     let mut each = vec![Received::default(); FOLLOWERS_MAX];
     for (number, received) in each.iter_mut().enumerate() {
         (0..number).for_each(|_| {
