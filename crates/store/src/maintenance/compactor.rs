@@ -2,8 +2,9 @@
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::errors::BlockError;
+use crate::files::point::Point;
 use crate::maintenance::archive::Archive;
-use crate::maintenance::merging::{are_apart, due, is_done, merge};
+use crate::maintenance::merging::{due, is_done, merge};
 use crate::maintenance::retention;
 use crate::maintenance::rollups::{join, roll};
 use crate::state::ledger::Ledger;
@@ -140,19 +141,18 @@ impl Compactor {
         let (view, _) = self.shared.view();
         let settings = &self.shared.settings;
         let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
-        let neighbours = |files: &[Arc<Block>]| {
+        let neighbours = |files: &[Arc<Block>], points: &[Point]| {
             let notes: Vec<BlockNote> = files.iter().map(|file| file.note.clone()).collect();
-            files.get(due(&notes, is_apart, settings)?).map(<[_]>::to_vec)
+            files.get(due(&notes, points, is_apart, settings)?).map(<[_]>::to_vec)
         };
         let points = self.shared.positions().points();
-        let sections = view.blocks.chunk_by(|a, b| !are_apart(&a.note, &b.note, &points));
-        if let Some(blocks) = sections.into_iter().find_map(neighbours) {
+        if let Some(blocks) = neighbours(&view.blocks, &points) {
             return Some(blocks);
         }
         for window_us in WINDOWS_US {
             let mut files: Vec<Arc<Block>> = view.settled_files(window_us).cloned().collect();
             files.sort_by_key(|file| file.note.settled);
-            if let Some(files) = neighbours(&files) {
+            if let Some(files) = neighbours(&files, &[]) {
                 return Some(files);
             }
         }
