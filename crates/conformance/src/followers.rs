@@ -307,7 +307,7 @@ pub fn reported_gaps_are_delivered_once<T: Followed>() {
 }
 
 /// A new follower begins now, with all stored samples, or with those of a time.
-pub fn a_new_follower_begins_where_it_asks<T: Followed>() {
+pub fn a_new_follower_begins_at_the_requested_point<T: Followed>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     store_all(&store, (0..5).map(|second| sender.batch(&series(second))));

@@ -107,7 +107,7 @@ macro_rules! followers_suite {
             a_slice_is_bounded
             rejected_samples_are_not_delivered
             reported_gaps_are_delivered_once
-            a_new_follower_begins_where_it_asks
+            a_new_follower_begins_at_the_requested_point
             deleted_samples_are_an_output_gap
             a_removed_follower_keeps_its_position_for_seven_days
             followers_are_bounded_and_independent

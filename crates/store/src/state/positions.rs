@@ -104,7 +104,7 @@ impl Positions {
                 let parsed = body.and_then(|body| {
                     serde_json::from_slice(body).map_err(|error| error.to_string())
                 });
-                let help = "restore it from a backup, or delete it: outputs then begin anew";
+                let help = "restore it from a backup, or delete it: then outputs begin as new ones";
                 parsed.map_err(|why| format!("{}: {why}; {help}", path.display()))
             }
             None => Ok(BTreeMap::new()),

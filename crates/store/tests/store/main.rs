@@ -14,7 +14,6 @@ mod basics;
 mod check;
 mod conforming;
 mod faults;
-mod flawed;
 mod followers;
 mod kit;
 mod limits;

@@ -1,4 +1,6 @@
-//! The embedded store under the suite that every store passes, on the real disk.
+//! The embedded store under the suite that every store passes, on the real disk. `flawed`: tests of the suite itself.
+
+mod flawed;
 
 use crate::kit::small;
 use conformance::{Clock, Followed, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
