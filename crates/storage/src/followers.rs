@@ -58,7 +58,7 @@ pub enum FollowFrom {
 /// Samples and gaps that follow each other in the order of storing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FollowSlice {
-    /// Identifies it for [`Followers::confirm`].
+    /// Identifies it for [`Followers::confirm`], until the store is closed.
     pub number: u64,
     /// The samples, ordered by time.
     pub samples: TimeSlice,
