@@ -23,6 +23,8 @@ pub struct Report {
     pub deferred: u64,
     /// Merges of blocks.
     pub merges: u64,
+    /// Slices that the output confirmed.
+    pub slices: u64,
     /// Deaths of the server.
     pub deaths: u64,
     /// Faults of its disk that were planned, or met during maintenance.

@@ -13,6 +13,7 @@
 mod chance;
 mod check;
 mod node;
+mod output;
 mod server;
 mod world;
 

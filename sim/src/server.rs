@@ -1,6 +1,7 @@
 //! The simulated server: the store on a failing disk, and the replies of the route for batches.
 
 use crate::chance::Chance;
+use crate::output::follow;
 use memdisk::{Fault, MemDisk};
 use model::Timestamp;
 use std::path::Path;
@@ -89,6 +90,10 @@ impl Server {
         let now: storage::Clock = Arc::new(move || Timestamp(clock.load(Ordering::Relaxed)));
         self.store =
             Store::open_on(disk, Path::new(DIR), settings(), now).ok().map(|(store, _)| store);
+        // On the first start the disk works; later the follower is known.
+        if self.store.as_ref().is_some_and(|store| !follow(store)) {
+            self.store = None;
+        }
         self.is_up()
     }
 

@@ -3,6 +3,7 @@
 use crate::chance::Chance;
 use crate::check::{Report, check};
 use crate::node::{Node, SpoolState};
+use crate::output::Output;
 use crate::server::{DIR, Reply, Server};
 use config::{ConfigFile, ConfigInputs};
 use delivery::Failure;
@@ -65,6 +66,8 @@ enum Event {
     Start {
         node: usize,
     },
+    /// The server's output reads some slices.
+    Deliver,
     Flush,
     Maintain,
     Harm {
@@ -109,6 +112,7 @@ struct World {
     order: u64,
     nodes: Vec<Node>,
     server: Server,
+    output: Output,
     weather: Weather,
     requests: u64,
     trace: DefaultHasher,
@@ -136,6 +140,9 @@ pub fn run(seed: u64, spools: &Path) -> Result<Report, String> {
     world.server.kill(true, &mut world.chance);
     assert!(world.server.begin(), "the store opens after the last power cut");
     check(&world.nodes, world.server.store(), period).map_err(|e| format!("opened again: {e}"))?;
+    while world.output.read(world.server.store(), &mut world.chance, true) {}
+    world.output.check(world.server.store())?;
+    report.slices = world.output.slices;
     let verified = store::verify(&**world.server.disk(), Path::new(DIR));
     let verified = verified.map_err(|e| format!("verify: {e}"))?;
     if !verified.is_good() {
@@ -175,6 +182,7 @@ impl World {
             order,
             nodes,
             server,
+            output: Output::default(),
             weather,
             requests,
             trace,
@@ -235,6 +243,7 @@ impl World {
             self.after(wait, last_failure);
         }
         self.after(SECOND, Event::Flush);
+        self.after(SECOND, Event::Deliver);
     }
 
     /// Advances time.
@@ -369,6 +378,19 @@ impl World {
 
     fn happen_to_server(&mut self, event: Event) {
         match event {
+            Event::Deliver => {
+                for _ in 0..self.chance.below(6) {
+                    if !self.server.is_up()
+                        || !self.output.read(self.server.store(), &mut self.chance, false)
+                    {
+                        break;
+                    }
+                    self.remove_dead();
+                }
+                self.remove_dead();
+                let wait = self.chance.between(SECOND / 10, 15 * SECOND);
+                self.after(wait, Event::Deliver);
+            }
             Event::Flush => {
                 if self.server.is_up() {
                     self.server.flush();

@@ -38,6 +38,7 @@ fn sum(all: &[Report]) -> Report {
         sum.duplicates += report.duplicates;
         sum.deferred += report.deferred;
         sum.merges += report.merges;
+        sum.slices += report.slices;
         sum.deaths += report.deaths;
         sum.faults += report.faults;
         sum.starts += report.starts;
@@ -97,6 +98,7 @@ fn every_sample_is_stored_once_or_reported_as_a_gap() {
         ("a duplicate batch", all.duplicates),
         ("a batch deferred", all.deferred),
         ("a merge", all.merges),
+        ("a delivery", all.slices),
         ("a death of the server", all.deaths),
         ("a restart", all.starts.saturating_sub(100 * count)),
     ] {

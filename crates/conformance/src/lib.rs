@@ -1,7 +1,7 @@
 //! Rules for every store of samples, as checks that any store runs: a batch is stored once, late samples
 //! count, missing ones are a gap, windows match their samples, and deletion follows the rules of retention.
 //!
-//! `docs/decisions` (0003, 0006, 0010, 0011, 0012) contains the rules. Each check is named for its rule, and
+//! `docs/decisions` (0003, 0006, 0010, 0011, 0012, 0060) contains the rules. Each check is named for its rule, and
 //! is the shortest description of it.
 //! The checks know no files, tables or threads of a store: those have their own tests beside it. For
 //! development alone; no program contains it.
@@ -11,10 +11,13 @@
 //! ```ignore
 //! conformance::suite!(Embedded);
 //! ```
+//!
+//! A store with followers implements [`Followed`], too, and gets their checks by `conformance::followers_suite!(Embedded)`.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a check fails")]
 
 mod answers;
+mod followers;
 mod gaps;
 mod job_windows;
 pub mod of_storage;
@@ -28,6 +31,7 @@ mod subject;
 mod window_growth;
 
 pub use answers::*;
+pub use followers::*;
 pub use gaps::*;
 pub use job_windows::{JOB_WINDOW_US, JobAllocation, job_windows};
 pub use once::*;
@@ -90,6 +94,27 @@ macro_rules! suite {
     };
 }
 
+/// Every check of followers as a test of the named store.
+#[macro_export]
+macro_rules! followers_suite {
+    ($subject:ty) => {
+        $crate::suite! { $subject:
+            a_follower_receives_each_stored_sample_once
+            only_a_confirmation_moves_a_position
+            a_slice_is_confirmed_after_maintenance
+            a_late_sample_is_delivered_when_it_is_stored
+            two_values_of_one_instant_are_both_delivered
+            a_slice_is_bounded
+            rejected_samples_are_not_delivered
+            reported_gaps_are_delivered_once
+            a_new_follower_begins_at_the_requested_point
+            deleted_samples_are_an_output_gap
+            a_removed_follower_keeps_its_position_for_seven_days
+            followers_are_bounded_and_independent
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -101,10 +126,10 @@ mod tests {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
             std::fs::read_to_string(path).unwrap()
         };
-        let (_, list) = include_str!("lib.rs").split_once("$crate::suite! {").unwrap();
-        let (list, _) = list.split_once('}').unwrap();
-        let listed: BTreeSet<&str> = list.split_whitespace().skip(1).collect();
-        let files = ["once", "answers", "rejected", "gaps", "rollups", "retention"];
+        let lists = include_str!("lib.rs").split("$crate::suite! { $subject:\n").skip(1);
+        let listed: BTreeSet<&str> =
+            lists.flat_map(|list| list.split('}').next().unwrap().split_whitespace()).collect();
+        let files = ["followers", "once", "answers", "rejected", "gaps", "rollups", "retention"];
         let text: String = files.iter().map(|name| read(&format!("{name}.rs"))).collect();
         let checks = text.lines().filter_map(|line| line.strip_prefix("pub fn "));
         let checks: BTreeSet<&str> =

@@ -49,7 +49,7 @@ impl Default for GapLimits {
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     /// By number, counted since the first ever.
-    list: BTreeMap<u64, Gap>,
+    list: BTreeMap<u64, PlacedGap>,
     next: u64,
     /// The number of the newest gap of each key.
     newest: HashMap<Key, u64>,
@@ -59,6 +59,15 @@ pub struct Gaps {
     forgotten: u64,
     limits: GapLimits,
     changed: bool,
+    /// The place of the gaps that are added now.
+    place: u64,
+}
+
+/// A gap, and the place of its newest report in the order of storing, for stores that have one.
+#[derive(Clone, Debug)]
+struct PlacedGap {
+    gap: Gap,
+    place: u64,
 }
 
 /// The gaps of agents and pollers, or those of the commands of `jobmeter run`.
@@ -116,12 +125,43 @@ impl Group {
 }
 
 impl Gaps {
+    /// The place of gaps that the store itself found, until [`Self::place_own`].
+    pub const OWN: u64 = u64::MAX;
+
     /// Stored gaps, within these limits.
     pub fn new(kept: impl IntoIterator<Item = Gap>, forgotten: u64, limits: GapLimits) -> Self {
+        Self::with_places(kept.into_iter().map(|gap| (gap, 0)), forgotten, limits)
+    }
+
+    /// Stored gaps with their places, within these limits.
+    pub fn with_places(
+        kept: impl IntoIterator<Item = (Gap, u64)>,
+        forgotten: u64,
+        limits: GapLimits,
+    ) -> Self {
         let mut gaps = Self { forgotten, limits, ..Self::default() };
-        kept.into_iter().for_each(|gap| gaps.add(gap));
-        gaps.changed = false;
+        for (gap, place) in kept {
+            gaps.place = place;
+            gaps.add(gap);
+        }
+        (gaps.changed, gaps.place) = (false, Self::OWN);
         gaps
+    }
+
+    /// The next gaps are reported by the record at this place, or found by the store itself ([`Self::OWN`]).
+    pub const fn set_place(&mut self, place: u64) {
+        self.place = place;
+    }
+
+    /// Gives gaps that the store itself found this place.
+    pub fn place_own(&mut self, place: u64) {
+        let own = self.list.values_mut().filter(|one| one.place == Self::OWN);
+        own.for_each(|one| one.place = place);
+    }
+
+    /// All gaps, each with its place.
+    pub fn placed(&self) -> impl Iterator<Item = (&Gap, u64)> {
+        self.list.values().map(|one| (&one.gap, one.place))
     }
 
     /// Adds a new gap.
@@ -137,19 +177,21 @@ impl Gaps {
         self.changed = true;
         let key = (gap.origin.clone(), gap.device.clone(), gap.source.clone(), gap.cause);
         let newest = self.newest.get(&key).copied();
-        if let Some(old) = newest.and_then(|number| self.list.get_mut(&number))
+        if let Some(PlacedGap { gap: old, place }) =
+            newest.and_then(|number| self.list.get_mut(&number))
             && gap.from < old.to
             && old.from < gap.to
         {
             old.from = old.from.min(gap.from);
             old.to = old.to.max(gap.to);
             old.detail = gap.detail;
+            *place = self.place;
             return;
         }
         let (number, origin) = (self.next, gap.origin.clone());
         self.next += 1;
         self.newest.insert(key, number);
-        self.list.insert(number, gap);
+        self.list.insert(number, PlacedGap { gap, place: self.place });
         let is_run = origin.as_run().is_some();
         let GapLimits { all, origin: of_origin, run } = self.limits;
         let (group, most, together) = match is_run {
@@ -177,6 +219,7 @@ impl Gaps {
     pub(crate) fn add_late(&mut self, mut gap: Gap) {
         let key = (gap.origin.clone(), gap.device.clone(), gap.source.clone(), gap.cause);
         if let Some(old) = self.newest.get(&key).and_then(|number| self.list.get(number)) {
+            let old = &old.gap;
             if (0..=LATE_JOIN_US).contains(&gap.from.since(old.to)) {
                 gap.from = old.to.plus(-1);
             } else if (0..=LATE_JOIN_US).contains(&old.from.since(gap.to)) {
@@ -188,9 +231,8 @@ impl Gaps {
 
     /// Evicts a gap; returns whether it existed.
     fn forget(&mut self, number: Option<u64>) -> bool {
-        let Some((number, gap)) = number.and_then(|number| self.list.remove_entry(&number)) else {
-            return false;
-        };
+        let removed = number.and_then(|number| self.list.remove_entry(&number));
+        let Some((number, PlacedGap { gap, .. })) = removed else { return false };
         let group = if gap.origin.as_run().is_some() { &mut self.runs } else { &mut self.agents };
         group.remove(&gap.origin, number);
         let key = (gap.origin, gap.device, gap.source, gap.cause);
@@ -203,7 +245,7 @@ impl Gaps {
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Gap> {
-        self.list.values()
+        self.list.values().map(|one| &one.gap)
     }
 
     /// Number of stored gaps.

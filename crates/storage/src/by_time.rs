@@ -1,8 +1,9 @@
 //! Scans samples by time: slices of bounded rows, each read series by series and sorted in memory.
 
 use crate::answer::{Chunk, SeriesInfo, TimeSlice};
+use crate::error::StorageError;
 use crate::select::Selector;
-use crate::storage::{Snapshot, StorageError};
+use crate::storage::Snapshot;
 use model::Timestamp;
 use std::sync::Arc;
 
@@ -20,6 +21,15 @@ pub struct ByTime {
     series: usize,
 }
 
+/// A slice, or an instant that alone has more rows than a slice may have.
+#[derive(Debug)]
+pub enum Bounded {
+    /// The rows.
+    Slice(TimeSlice),
+    /// The instant, with the earliest remaining samples.
+    Crowded(Timestamp),
+}
+
 impl ByTime {
     /// Slices of at most `rows_max` rows (more only if one instant alone has more) between two instants, both inclusive.
     pub fn new(
@@ -34,15 +44,29 @@ impl ByTime {
         Self { snapshot, selector, rows_max, rest, width: None, series: 1 }
     }
 
-    fn slice(&mut self) -> Result<Option<TimeSlice>, StorageError> {
+    /// The next slice, never with more rows than allowed: an instant that alone has more is returned, and remains the next.
+    ///
+    /// # Errors
+    /// The store cannot answer.
+    pub fn next_bounded(&mut self) -> Result<Option<Bounded>, StorageError> {
+        self.slice(true)
+    }
+
+    /// The first instant after the slices returned so far; `None` at the end.
+    pub fn rest(&self) -> Option<Timestamp> {
+        self.rest.map(|(from, _)| Timestamp(from))
+    }
+
+    fn slice(&mut self, is_bounded: bool) -> Result<Option<Bounded>, StorageError> {
         while let Some((from, to)) = self.rest {
             let width = match self.width {
                 Some(width) => width,
                 None => self.first_width(from, to)?,
             };
             let end = from.saturating_add(width.saturating_sub(1)).min(to);
-            let chunks = match self.chunks(from, end)? {
+            let chunks = match self.chunks((from, end), is_bounded)? {
                 Ok(chunks) => chunks,
+                Err(_) if from == end => return Ok(Some(Bounded::Crowded(Timestamp(from)))),
                 Err(shorter) => {
                     self.width = Some(shorter.saturating_sub(from).saturating_add(1));
                     continue;
@@ -53,9 +77,9 @@ impl ByTime {
             self.width =
                 Some(fitting(end.saturating_sub(from).saturating_add(1), rows, self.rows_max));
             if rows > 0 {
-                let slice = put_in_order(&chunks);
+                let slice = TimeSlice::of_chunks(&chunks);
                 self.series = self.series.max(slice.series.len());
-                return Ok(Some(slice));
+                return Ok(Some(Bounded::Slice(slice)));
             }
         }
         Ok(None)
@@ -69,13 +93,17 @@ impl ByTime {
     }
 
     /// The samples of a slice; or, if there are too many, an earlier end.
-    fn chunks(&self, from: i64, to: i64) -> Result<Result<Vec<Chunk>, i64>, StorageError> {
+    fn chunks(
+        &self,
+        (from, to): (i64, i64),
+        is_bounded: bool,
+    ) -> Result<Result<Vec<Chunk>, i64>, StorageError> {
         let (mut chunks, mut rows) = (Vec::new(), 0);
         for chunk in self.snapshot.scan(&self.selector, Timestamp(from), Timestamp(to)) {
             let chunk = chunk?;
             rows += chunk.times.len();
             chunks.push(chunk);
-            if rows > self.rows_max && from < to {
+            if rows > self.rows_max && (is_bounded || from < to) {
                 return Ok(Err(self.earlier_end(&chunks, from)));
             }
         }
@@ -111,34 +139,37 @@ fn fitting(width: i64, rows: usize, rows_max: usize) -> i64 {
     i64::try_from(fitting.clamp(1, widest)).unwrap_or(i64::MAX)
 }
 
-fn put_in_order(chunks: &[Chunk]) -> TimeSlice {
-    let mut series: Vec<Arc<SeriesInfo>> = Vec::new();
-    let rows: usize = chunks.iter().map(|chunk| chunk.times.len()).sum();
-    // An instant, and the row's number in the concatenated chunks.
-    let mut order: Vec<(i64, u32)> = Vec::with_capacity(rows);
-    let (mut places, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-    let mut starts = Vec::with_capacity(rows);
-    for chunk in chunks {
-        if series.last().is_none_or(|last| !SeriesInfo::same(last, &chunk.series)) {
-            series.push(Arc::clone(&chunk.series));
+impl TimeSlice {
+    /// The rows of chunks in the order of a scan, ordered by time.
+    pub fn of_chunks(chunks: &[Chunk]) -> Self {
+        let mut series: Vec<Arc<SeriesInfo>> = Vec::new();
+        let rows: usize = chunks.iter().map(|chunk| chunk.times.len()).sum();
+        // An instant, and the row's number in the concatenated chunks.
+        let mut order: Vec<(i64, u32)> = Vec::with_capacity(rows);
+        let (mut places, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        let mut starts = Vec::with_capacity(rows);
+        for chunk in chunks {
+            if series.last().is_none_or(|last| !SeriesInfo::same(last, &chunk.series)) {
+                series.push(Arc::clone(&chunk.series));
+            }
+            let place = u32::try_from(series.len().saturating_sub(1)).unwrap_or(u32::MAX);
+            for (at, value, start) in chunk.rows() {
+                order.push((at.0, u32::try_from(places.len()).unwrap_or(u32::MAX)));
+                places.push(place);
+                values.push(value);
+                starts.push(start.map_or(Self::NO_START, |start| start.0));
+            }
         }
-        let place = u32::try_from(series.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        for (at, value, start) in chunk.rows() {
-            order.push((at.0, u32::try_from(places.len()).unwrap_or(u32::MAX)));
-            places.push(place);
-            values.push(value);
-            starts.push(start.map_or(TimeSlice::NO_START, |start| start.0));
+        // Stable, and quick on its input: ascending runs, one per chunk.
+        order.sort_by_key(|(at, _)| *at);
+        let pick = |row: &u32| *row as usize;
+        Self {
+            times: order.iter().map(|(at, _)| *at).collect(),
+            places: order.iter().filter_map(|(_, row)| places.get(pick(row)).copied()).collect(),
+            values: order.iter().filter_map(|(_, row)| values.get(pick(row)).copied()).collect(),
+            starts: order.iter().filter_map(|(_, row)| starts.get(pick(row)).copied()).collect(),
+            series,
         }
-    }
-    // Stable, and quick on its input: ascending runs, one per chunk.
-    order.sort_by_key(|(at, _)| *at);
-    let pick = |row: &u32| *row as usize;
-    TimeSlice {
-        times: order.iter().map(|(at, _)| *at).collect(),
-        places: order.iter().filter_map(|(_, row)| places.get(pick(row)).copied()).collect(),
-        values: order.iter().filter_map(|(_, row)| values.get(pick(row)).copied()).collect(),
-        starts: order.iter().filter_map(|(_, row)| starts.get(pick(row)).copied()).collect(),
-        series,
     }
 }
 
@@ -146,11 +177,16 @@ impl Iterator for ByTime {
     type Item = Result<TimeSlice, StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let slice = self.slice().transpose();
+        let slice = self.slice(false).transpose();
         if !matches!(slice, Some(Ok(_))) {
             self.rest = None;
         }
-        slice
+        slice.and_then(|slice| match slice {
+            Ok(Bounded::Slice(slice)) => Some(Ok(slice)),
+            // Only bounded slices skip an instant.
+            Ok(Bounded::Crowded(_)) => None,
+            Err(error) => Some(Err(error)),
+        })
     }
 }
 

@@ -8,6 +8,8 @@ mod answer;
 mod append;
 mod by_time;
 mod declared;
+mod error;
+mod followers;
 mod reads;
 mod retention;
 mod select;
@@ -19,8 +21,13 @@ pub use answer::{
     TimeSlice, Windows,
 };
 pub use append::{DeferReason, Incoming, Outcome};
-pub use by_time::ByTime;
+pub use by_time::{Bounded, ByTime};
 pub use declared::{DeclaredMetrics, RunMetrics};
+pub use error::StorageError;
+pub use followers::{
+    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowSlice, FollowerInfo,
+    Followers, OutputGap,
+};
 pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;
 pub use select::{JobSelector, LabelMatch, Selector, SeriesCondition, SeriesFilter};
@@ -28,6 +35,6 @@ pub use shared_tables::{
     JobsPart, JobsScope, OtherPromotions, PROMOTED_ROWS_MAX, PromotedRow, RunRow,
 };
 pub use storage::{
-    Clock, Done, Parts, SharedTables, Snapshot, Storage, StorageError, WINDOWS_US, is_total,
-    share_of_rows, windows_between, without_sums_of_totals,
+    Clock, Done, Parts, SharedTables, Snapshot, Storage, WINDOWS_US, is_total, share_of_rows,
+    windows_between, without_sums_of_totals,
 };

@@ -4,11 +4,12 @@ use crate::answer::{
     Chunk, Claim, CounterStart, LastValue, OriginInfo, SeriesInfo, Stats, TimeSlice, Windows,
 };
 use crate::append::{Incoming, Outcome};
+use crate::error::StorageError;
+use crate::followers::Followers;
 use crate::select::{Selector, SeriesCondition};
 use crate::shared_tables::{JobsPart, OtherPromotions, PromotedRow};
 use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,17 +77,6 @@ pub fn share_of_rows(rows: u64, (first, last): (i64, i64), (from, to): (i64, i64
     u64::try_from(share).unwrap_or(rows).clamp(1, rows.max(1))
 }
 
-/// Why a store cannot answer.
-#[derive(Debug, thiserror::Error)]
-pub enum StorageError {
-    /// The engine does not answer now: the same request may succeed later.
-    #[error("the store is unavailable: {0}")]
-    Unavailable(String),
-    /// A file or a table cannot be read.
-    #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
-}
-
 /// A store of samples, shared between threads. Calls block. What is known of senders, metrics and gaps is in memory, so
 /// these calls return at once.
 pub trait Storage: Debug + Send + Sync {
@@ -130,6 +120,11 @@ pub trait Storage: Debug + Send + Sync {
 
     /// The tables that the store shares with people and programs who use its database; `None`: there is no database.
     fn shared_tables(&self) -> Option<&dyn SharedTables> {
+        None
+    }
+
+    /// The followers of the store; `None`: it supports none.
+    fn followers(&self) -> Option<&dyn Followers> {
         None
     }
 

@@ -13,6 +13,7 @@
 mod blocks;
 mod data_dir;
 mod files;
+mod following;
 mod head;
 mod log;
 mod maintenance;

@@ -4,6 +4,7 @@ use crate::data_dir::open::{Opened, open};
 use crate::data_dir::recovery::Recovery;
 use crate::files::disk::{Disk, RealDisk};
 use crate::files::errors::{BlockError, FlushError, OpenError};
+use crate::following::Following;
 use crate::maintenance::compactor::Compactor;
 use crate::scan::by_series::Scan;
 use crate::settings::Settings;
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use storage::{
-    Claim, Clock, DeferReason, Done, Incoming, OriginInfo, Outcome, Selector, Stats, Storage,
-    StorageError,
+    Claim, Clock, DeferReason, Done, Followers, Incoming, OriginInfo, Outcome, Selector, Stats,
+    Storage, StorageError,
 };
 
 /// The embedded store of one data directory, shared by reference between threads.
@@ -24,6 +25,7 @@ use storage::{
 pub struct Store {
     shared: Arc<Shared>,
     compactor: Arc<Compactor>,
+    following: Following,
     threads: Vec<JoinHandle<()>>,
     /// Released last.
     _lock: Box<dyn Send + Sync + fmt::Debug>,
@@ -59,8 +61,9 @@ impl Store {
         clock: Clock,
     ) -> Result<(Self, Recovery), OpenError> {
         let (opened, recovery) = open(disk, dir, settings, clock)?;
-        let Opened { shared, compactor, threads, lock } = opened;
-        Ok((Self { shared, compactor, threads, _lock: lock }, recovery))
+        let Opened { shared, compactor, ledger, threads, lock } = opened;
+        let following = Following::new(Arc::clone(&shared), ledger);
+        Ok((Self { shared, compactor, following, threads, _lock: lock }, recovery))
     }
 
     /// Stores batches without blocking: they are queued, or rejected temporarily if the queue is full.
@@ -154,6 +157,10 @@ impl Storage for Store {
 
     fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    fn followers(&self) -> Option<&dyn Followers> {
+        Some(&self.following)
     }
 
     fn flush(&self) -> Result<(), StorageError> {

@@ -9,14 +9,18 @@
 //!                               `write`; SENT is its complete output if it continued after that
 //! ```
 //!
+//! With the variable `RECEIVED`, `write` also delivers all samples as a follower to that file, and `check` checks it.
+//!
 //! A temporarily rejected batch is sent again until it is accepted. After a start, the last few known batches
 //! are also sent again: they must be reported as duplicates.
 
 mod check;
 mod numbers;
+mod output;
 
 use model::Timestamp;
 use numbers::{Sender, sent_at, settings};
+use output::Output;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -69,6 +73,7 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
     let (store, _) = Store::open(dir, settings(), clock)?;
     let known = store.origins().iter().flat_map(|origin| &origin.boots).map(|b| b.last_seq).max();
     let next = known.map_or(0, |known| known + 1);
+    let mut output = Output::open(&store)?;
     let mut sender = Sender::default();
     let (mut number, end) = (next.saturating_sub(TOGETHER), next.saturating_add(count));
     while number < end {
@@ -76,6 +81,7 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
         number += TOGETHER;
         now.fetch_max(batches.last().copied().map_or(0, sent_at), Ordering::SeqCst);
         send(&store, &mut sender, batches, next)?;
+        output.as_mut().map_or(Ok(()), |output| output.deliver(&store, number / TOGETHER))?;
         // Batches arrive no faster than blocks are merged, so that merging, settling and deletion take turns.
         if store.stats().blocks > BEHIND {
             std::thread::sleep(Duration::from_millis(5));
@@ -150,6 +156,11 @@ fn check(dir: &Path, printed: &str, sent: &str) -> Result<(), Box<dyn Error>> {
     store.flush()?;
     store.maintain()?;
     let maintained = check::whole(&store, acked, sent)?;
+    if let Some(mut output) = Output::open(&store)? {
+        output.finish(&store)?;
+        let batches = maintained.last.map_or(0, |last| last + 1);
+        output.check(batches * numbers::SAMPLES)?;
+    }
     check::files(dir, false)?;
     print_line(&format!("as opened {opened:?}, as maintained {maintained:?}"));
     let newest = maintained.last.map_or(String::new(), |last| format!("{last}\n"));

@@ -75,6 +75,12 @@ impl<'a> NewBlock<'a> {
         Ok(new)
     }
 
+    /// The same with another name.
+    pub(crate) fn named(mut self, name: String) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Adds rows of a series: the next series, or more of the current one.
     ///
     /// # Errors

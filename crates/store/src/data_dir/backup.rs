@@ -1,6 +1,7 @@
 //! Copies a data directory while its server runs.
 //!
-//! The order makes the copy consistent: first the log, then the manifest, then the files of the manifest.
+//! The order makes the copy consistent: first the followers' positions, then the log, then the manifest, then its files.
+//! So no position is ahead of the copied samples.
 //! A sample acknowledged before the copy began is in the copied log, or in a block of the later manifest.
 //! Blocks never change, so a hard link is a copy where the file system supports it.
 //! Root may copy the directory of another user, who could replace files by links meanwhile: no link is followed.
@@ -9,8 +10,9 @@
 use crate::data_dir::open::{FORMAT_FILE, check_format};
 use crate::files::disk::RealDisk;
 use crate::files::errors::{DiskError, OpenError};
-use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
+use crate::files::layout::{blocks_dir, followers_dir, log_dir, rollups_dir};
 use crate::state::manifest::{MANIFEST, Manifest, write_whole};
+use crate::state::positions::POSITIONS;
 use rustix::fs::{Mode, OFlags, open, openat};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -86,6 +88,15 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
     for inner in [log_dir(to), blocks_dir(to), rollups_dir(to)] {
         fs::create_dir(&inner).map_err(DiskError::of("make the directory", &inner))?;
     }
+    let (followers, own) = (followers_dir(dir), followers_dir(to));
+    if fs::symlink_metadata(&followers).is_ok() {
+        fs::create_dir(&own).map_err(DiskError::of("make the directory", &own))?;
+        let positions = followers.join(POSITIONS);
+        // A folder without positions is that of a follower that is being added.
+        if fs::symlink_metadata(&positions).is_ok() {
+            copied.bytes += one(&followers, &own, POSITIONS.as_ref(), false)?;
+        }
+    }
     let names = fs::read_dir(&log).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     for entry in names.map_err(DiskError::of("list", &log))? {
         copied.bytes += one(&log, &log_dir(to), &entry.file_name(), false)?;
@@ -103,6 +114,9 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
             copied.samples += note.rows;
             copied.blocks += 1;
         }
+        for rest in manifest.rests.iter().filter(|rest| !rest.deleted) {
+            copied.bytes += one(&followers, &own, rest.note.file.as_ref(), is_own)?;
+        }
         for note in &manifest.rollups {
             copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), is_own)?;
         }
@@ -116,7 +130,9 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
         open_plain(&dir.join(FORMAT_FILE)).and_then(|mut file| file.read_to_end(&mut format));
     read.map_err(DiskError::of("read", dir))?;
     write_whole(&RealDisk, to, FORMAT_FILE, &format)?;
-    for inner in [log_dir(to), blocks_dir(to), rollups_dir(to), to.to_owned()] {
+    let has_followers = own.try_exists().is_ok_and(|exists| exists);
+    let inner = [log_dir(to), blocks_dir(to), rollups_dir(to), to.to_owned()].into_iter();
+    for inner in inner.chain(has_followers.then_some(own)) {
         let sync = File::open(&inner).and_then(|dir| dir.sync_all());
         sync.map_err(DiskError::of("sync", &inner))?;
     }

@@ -3,9 +3,11 @@
 use crate::blocks::{Block, BlockNote};
 use crate::data_dir::latest::latest_in_blocks;
 use crate::data_dir::recovery::{Cut, Damage, Recovery};
+use crate::data_dir::threads;
 use crate::files::disk::Disk;
 use crate::files::errors::{DiskError, OpenError};
-use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
+use crate::files::layout::{blocks_dir, followers_dir, log_dir, rollups_dir};
+use crate::files::point::Point;
 use crate::head::intake::Intake;
 use crate::head::samples::Head;
 use crate::log::files::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
@@ -17,6 +19,8 @@ use crate::settings::{ArchiveSettings, Settings};
 use crate::state::flush_queue::{Covered, Job};
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
+use crate::state::positions::{POSITIONS, Positions};
+use crate::state::rests::points_of;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use crate::writing::block_writer::Flusher;
@@ -24,8 +28,8 @@ use crate::writing::log_writer::LogWriter;
 use model::Timestamp;
 use senders::json::GapJson;
 use senders::{
-    Bookkeeping, Catalogue, GapLimits, Limits, Origins, Received, Registry, RejectedSeries, Tables,
-    Verdict,
+    Bookkeeping, Catalogue, GapLimits, Gaps, Limits, Origins, Received, Registry, RejectedSeries,
+    Tables, Verdict,
 };
 use std::fmt::Debug;
 use std::io;
@@ -40,9 +44,6 @@ const FORMAT: u32 = 1;
 pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_PREFIX: &str = "jobmeter store ";
 const LOCK_FILE: &str = "LOCK";
-/// How far the block writer and the maintenance are below the threads of requests, queries and the log (nice(2)).
-const BLOCK_NICE: i32 = 5;
-const MAINTENANCE_NICE: i32 = 10;
 /// Most remembered damages of the log; their gaps are complete long before.
 const DAMAGE_MAX: usize = 64;
 /// Most job events of the log that are handed on.
@@ -52,6 +53,7 @@ const JOB_EVENTS_MAX: usize = 1_000_000;
 struct Opening {
     flusher: Flusher,
     books: Bookkeeping,
+    positions: Positions,
     intake: Intake,
     view: View,
     decoder: Decoder,
@@ -74,6 +76,7 @@ struct Opening {
 pub(crate) struct Opened {
     pub(crate) shared: Arc<Shared>,
     pub(crate) compactor: Arc<Compactor>,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     /// Held while the store is open.
     pub(crate) lock: Box<dyn Send + Sync + Debug>,
@@ -98,62 +101,34 @@ pub(crate) fn open(
     let sizes = Arc::new(LogSizes::default());
     let log = opening.log(&sizes)?;
     opening.recovery.took_us = clock().since(started);
-    let Opening { flusher, mut books, intake, mut view, recovery, oldest, first_error, .. } =
-        opening;
+    opening.place_positions()?;
+    let Opening {
+        flusher,
+        mut books,
+        positions,
+        intake,
+        mut view,
+        recovery,
+        oldest,
+        first_error,
+        ..
+    } = opening;
     books.settled = flusher.ledger.manifest().settled;
     view.settled = books.settled;
     view.samples_removed = flusher.ledger.manifest().samples_removed;
-    let position = intake.position;
-    let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
+    let shown = intake.place;
+    let books = (books, positions);
+    let shared = Shared::new(dir.to_owned(), settings, clock, books, view, shown, sizes);
     shared.counts().flush_error = first_error;
     let shared = Arc::new(shared);
     let committer = LogWriter::new(Arc::clone(&shared), log, intake, oldest);
     let compactor =
         Arc::new(Compactor::new(Arc::clone(&shared), Arc::clone(&flusher.ledger), archive));
-    let threads = start(&shared, committer, flusher, &compactor);
+    let ledger = Arc::clone(&flusher.ledger);
+    let threads = threads::start(&shared, committer, flusher, &compactor);
     let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
     shared.tending.wake();
-    Ok((Opened { shared, compactor, threads, lock }, recovery))
-}
-
-fn start(
-    shared: &Arc<Shared>,
-    committer: LogWriter,
-    flusher: Flusher,
-    compactor: &Arc<Compactor>,
-) -> io::Result<Vec<JoinHandle<()>>> {
-    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let mut started = Vec::new();
-    let all = || {
-        if shared.settings.background_maintenance {
-            let compactor = Arc::clone(compactor);
-            let run = move || {
-                yield_to_ingest(MAINTENANCE_NICE);
-                compactor.run();
-            };
-            started.push(thread("store-maintain").spawn(run)?);
-        }
-        let of_flusher = Arc::clone(shared);
-        let run = move || {
-            yield_to_ingest(BLOCK_NICE);
-            flusher.run(&of_flusher);
-        };
-        started.push(thread("store-block").spawn(run)?);
-        started.push(thread("store-log").spawn(move || committer.run())?);
-        Ok(())
-    };
-    let all: io::Result<()> = all();
-    if all.is_err() {
-        shared.close();
-        shared.flushing.close();
-    }
-    all.map(|()| started)
-}
-
-/// Lowers the priority of this thread: acknowledgements do not wait for a processor behind blocks. Without the right or
-/// the call it keeps its priority.
-fn yield_to_ingest(nice: i32) {
-    rustix::process::nice(nice).unwrap_or_default();
+    Ok((Opened { shared, compactor, ledger, threads, lock }, recovery))
 }
 
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {
@@ -226,11 +201,13 @@ impl Opening {
         let unlimited = settings.senders.clone().unlimited();
         let view = View::default();
         let intake = Intake::new(Arc::clone(&view.active));
+        let positions = Positions::read(&*disk, dir);
         let ledger = Arc::new(Ledger::new(disk, dir.to_owned(), manifest));
         let flusher = Flusher { ledger, settings };
         Ok(Self {
             flusher,
             books,
+            positions,
             intake,
             view,
             decoder: Decoder::default(),
@@ -286,6 +263,13 @@ impl Opening {
                 left_over.push(dir.join(name));
             }
         }
+        let followers = followers_dir(dir);
+        for name in disk.list(&followers).map_err(DiskError::of("list", &followers))? {
+            let mut rests = manifest.rests.iter().filter(|rest| !rest.deleted);
+            if name != POSITIONS && !rests.any(|rest| rest.note.file == name) {
+                left_over.push(followers.join(name));
+            }
+        }
         for path in left_over {
             disk.remove(&path).map_err(DiskError::of("remove", &path))?;
             self.recovery.removed.push(path);
@@ -325,6 +309,7 @@ impl Opening {
         }
         sizes.forget(self.flusher.ledger.manifest().covered);
         let disk = Arc::clone(&self.flusher.ledger.disk);
+        self.intake.place = Point::of_segment(last + 1).place;
         let segment_bytes = self.flusher.settings.segment_bytes;
         Ok(Log::new(disk, dir, segment_bytes, Arc::clone(sizes), last + 1))
     }
@@ -334,7 +319,10 @@ impl Opening {
         let path = dir.join(segment_name(number));
         let Some(bytes) = read_whole(&*self.flusher.ledger.disk, &path)? else { return Ok(None) };
         let before = self.last;
-        let findings = read_segment(&bytes, number, |record| self.record(record));
+        let findings = read_segment(&bytes, number, |at, record| {
+            self.intake.place = Point::of_record(number, at).place;
+            self.record(record)
+        });
         self.recovery.log_bytes += bytes.len() as u64;
         let length = findings.good as u64;
         self.damage(number, &findings, before);
@@ -395,7 +383,9 @@ impl Opening {
             RecordKind::Gap => {
                 let gap = serde_json::from_slice::<GapJson>(record.payload);
                 let Some(gap) = gap.ok().and_then(GapJson::gap) else { return false };
+                self.books.gaps.set_place(self.intake.place);
                 self.books.gaps.add(gap);
+                self.books.gaps.set_place(Gaps::OWN);
             }
             RecordKind::RejectedSeries => {
                 self.withheld = RejectedSeries::read(record.payload);
@@ -423,6 +413,18 @@ impl Opening {
         true
     }
 
+    /// Places the positions in this version of the directory.
+    fn place_positions(&mut self) -> Result<(), DiskError> {
+        let Ledger { disk, dir, .. } = &*self.flusher.ledger;
+        let rests = self.flusher.ledger.manifest().rests.clone();
+        let blocks = self.view.blocks.iter().map(|block| points_of(&block.note));
+        match self.positions.place(blocks, &rests, self.intake.place) {
+            // Before the log grows beyond them.
+            true => Positions::write(&**disk, dir, &self.positions.followers),
+            false => Ok(()),
+        }
+    }
+
     /// The instant before which a batch had no accepted sample.
     fn settled_when(&self, received: Timestamp) -> Timestamp {
         let manifest = self.flusher.ledger.manifest();
@@ -448,11 +450,11 @@ impl Opening {
     /// Writes the replayed samples to a block. If that fails, the store opens all the same: the samples stay
     /// in memory and in the log.
     fn flush(&mut self, through: u64) {
-        let covered = Arc::new(Covered::of(&mut self.books));
+        let covered = Arc::new(Covered::of(&mut self.books, through));
         let head = Arc::clone(&self.intake.head);
         let received = head.received().map_or(self.now, |(_, newest)| newest);
         let job = Job { head, covered, through };
-        match self.flusher.write(&job) {
+        match self.flusher.write(&job, &self.positions.points()) {
             Ok(block) => {
                 let since = self.now.plus(-self.flusher.settings.senders.series_idle_us);
                 self.view.lasts = Arc::new(self.view.lasts.with(&job.head, received, since));

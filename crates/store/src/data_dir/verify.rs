@@ -5,12 +5,13 @@ use crate::blocks::{Block, BlockNote};
 use crate::data_dir::open::{check_format, lock};
 use crate::files::disk::Disk;
 use crate::files::errors::OpenError;
-use crate::files::layout::{blocks_dir, log_dir, quarantine_dir, rollups_dir};
+use crate::files::layout::{blocks_dir, followers_dir, log_dir, quarantine_dir, rollups_dir};
 use crate::log::files::{segment_name, segment_number};
 use crate::log::record::{LogRecord, RECORD_HEADER_BYTES, RecordKind, is_cut_short};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{archive_dir, strays};
 use crate::state::manifest::{Manifest, read_whole};
+use crate::state::positions::{POSITIONS, Positions};
 use model::Timestamp;
 use senders::json::GapJson;
 use senders::{GapLimits, RejectedSeries};
@@ -101,6 +102,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Verified, OpenError> {
         };
         verified.gaps(disk, dir, &manifest);
         verified.blocks(disk, dir, &manifest);
+        verified.followers(disk, dir, &manifest);
         verified.log(disk, dir, &manifest);
         let now =
             Manifest::read(disk, dir).ok().flatten().map_or(0, |manifest| manifest.generation);
@@ -184,6 +186,17 @@ impl Verified {
         }
     }
 
+    fn followers(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
+        let path = followers_dir(dir).join(POSITIONS);
+        if let Some(why) = Positions::read(disk, dir).unreadable {
+            self.find(&path, &why, "outputs stop; samples are intact");
+        }
+        for rest in manifest.rests.iter().filter(|rest| !rest.deleted) {
+            let cost = format!("{} samples for an output; the block has them", rest.note.rows);
+            self.content(disk, &followers_dir(dir), &rest.note, &cost, &cost);
+        }
+    }
+
     fn file(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
         let cost = format!("the server does not start; {all}");
         self.content(disk, dir, note, &cost, all);
@@ -237,7 +250,7 @@ impl Verified {
 
     fn segment(&mut self, path: &Path, number: u64, bytes: &[u8]) {
         let mut decoder = Decoder::default();
-        let findings = read_segment(bytes, number, |record| {
+        let findings = read_segment(bytes, number, |_, record| {
             let good = is_good(&mut decoder, &record);
             self.records += u64::from(good);
             good

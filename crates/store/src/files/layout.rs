@@ -12,6 +12,11 @@ pub(crate) fn blocks_dir(dir: &Path) -> PathBuf {
     dir.join("blocks")
 }
 
+/// Directory of the followers' positions and rest files; it exists once there was a follower.
+pub(crate) fn followers_dir(dir: &Path) -> PathBuf {
+    dir.join("followers")
+}
+
 /// Directory of damaged log segments.
 pub(crate) fn quarantine_dir(dir: &Path) -> PathBuf {
     dir.join("quarantine")

@@ -3,25 +3,25 @@
 use crate::head::samples::{Group, Head};
 use model::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
-use senders::{Bookkeeping, Limits, OriginNumber, RejectedSeries, Table, select};
+use senders::{Bookkeeping, Gaps, Limits, OriginNumber, RejectedSeries, Table, select};
 use std::sync::Arc;
 use storage::Outcome;
 use wire::Decoded;
 
-/// The head that receives batches, and the position in it.
+/// The head that receives batches, and the place of the next one.
 #[derive(Debug)]
 pub(crate) struct Intake {
     pub(crate) head: Arc<Head>,
     groups: FxHashMap<(OriginNumber, u64), Arc<Group>>,
     /// The origins of these groups.
     origins: FxHashSet<OriginNumber>,
-    /// Batches accepted so far.
-    pub(crate) position: u64,
+    /// The place of the next batch.
+    pub(crate) place: u64,
 }
 
 impl Intake {
     pub(crate) fn new(head: Arc<Head>) -> Self {
-        Self { head, groups: FxHashMap::default(), origins: FxHashSet::default(), position: 0 }
+        Self { head, groups: FxHashMap::default(), origins: FxHashSet::default(), place: 0 }
     }
 
     /// Directs further batches to another head.
@@ -49,11 +49,12 @@ impl Intake {
         let (samples, noted) = select(&origin.name, (table, withheld), decoded, received, settled);
         if !samples.values.is_empty() {
             let group = self.group(number, hash, table);
-            self.head.push(&group, samples, self.position, received);
-            self.position += 1;
+            self.head.push(&group, samples, self.place, received);
         }
         let (outcome, gaps) = noted.note(origin, limits);
+        books.gaps.set_place(self.place);
         gaps.into_iter().for_each(|gap| books.gaps.put(gap));
+        books.gaps.set_place(Gaps::OWN);
         outcome
     }
 

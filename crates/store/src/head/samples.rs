@@ -4,6 +4,7 @@
 //! batches into series ([`crate::head::series_builder`]). That is cheap because a group is one sender's
 //! table: a few hundred series with adjacent samples.
 
+use crate::files::point::Point;
 use model::{DeviceId, Tick, Timestamp};
 use parking_lot::{RwLock, RwLockReadGuard};
 use senders::{NO_START, Samples, SeriesSlot, Table};
@@ -78,8 +79,8 @@ enum Index {
 /// A batch's samples.
 #[derive(Debug)]
 pub(crate) struct HeadBatch {
-    /// Sequence number of the batch, in order of arrival.
-    position: u64,
+    /// The batch's place in the order of storing.
+    place: u64,
     from: i64,
     to: i64,
     ticks: Box<[Tick]>,
@@ -128,9 +129,9 @@ impl Group {
         self.rows.read()
     }
 
-    fn push(&self, samples: Samples, position: u64) -> usize {
+    fn push(&self, samples: Samples, place: u64) -> usize {
         let mut rows = self.rows.write();
-        rows.push(samples, position)
+        rows.push(samples, place)
     }
 
     fn bytes(&self) -> usize {
@@ -139,7 +140,7 @@ impl Group {
 }
 
 impl Rows {
-    fn push(&mut self, samples: Samples, position: u64) -> usize {
+    fn push(&mut self, samples: Samples, batch_place: u64) -> usize {
         let Samples { ticks, index, values } = samples;
         let (mut from, mut to) = (i64::MAX, i64::MIN);
         let mut bits = Vec::with_capacity(values.len());
@@ -178,7 +179,8 @@ impl Rows {
             + real_bytes
             + index_bytes;
         let (ticks, bits) = (ticks.into(), bits.into());
-        self.batches.push(HeadBatch { position, from, to, ticks, index, bits, reals });
+        let place = batch_place;
+        self.batches.push(HeadBatch { place, from, to, ticks, index, bits, reals });
         bytes
     }
 
@@ -217,21 +219,66 @@ impl Rows {
         Some((note.at, RawValue { bits: note.bits, real: note.real }))
     }
 
-    /// Shows the samples of the wanted positions between two instants that arrived before `visible`, in order
-    /// of arrival.
+    /// The batches with rows between two points, each with these rows.
+    fn between(&self, points: &Range<Point>) -> impl Iterator<Item = (&HeadBatch, Range<usize>)> {
+        let Range { start, end } = *points;
+        let first = self.batches.partition_point(|batch| batch.place < start.place);
+        let batches = self.batches.get(first..).unwrap_or_default().iter();
+        let rows = move |batch: &HeadBatch| {
+            let row =
+                |of: Point, other| if of.place == batch.place { of.row as usize } else { other };
+            row(start, 0)..row(end, batch.bits.len())
+        };
+        batches
+            .take_while(move |batch| Point { place: batch.place, row: 0 } < end)
+            .map(move |batch| (batch, rows(batch)))
+    }
+
+    /// The place and the number of rows of each batch between two points; the first may have fewer.
+    pub(crate) fn sizes(&self, points: &Range<Point>) -> impl Iterator<Item = (u64, usize)> {
+        self.between(points).map(|(batch, rows)| (batch.place, rows.len()))
+    }
+
+    /// Shows the samples between two points in order of arrival: the place of the batch, the position in the table, instant
+    /// and value.
+    pub(crate) fn each(
+        &self,
+        points: &Range<Point>,
+        mut show: impl FnMut(u64, u32, i64, RawValue),
+    ) {
+        for (batch, only) in self.between(points) {
+            let mut start = 0;
+            for Tick { at: Timestamp(at), samples } in &batch.ticks {
+                for (row, nth) in (start..).zip(0..*samples) {
+                    let place = match &batch.index {
+                        Index::All => Some(nth),
+                        Index::Places(places) => places.get(row).copied(),
+                    };
+                    if only.contains(&row)
+                        && let (Some(place), Some(bits)) = (place, batch.bits.get(row))
+                    {
+                        let raw = RawValue { bits: *bits, real: batch.reals.at(row) };
+                        show(batch.place, place, *at, raw);
+                    }
+                }
+                start += *samples as usize;
+            }
+        }
+    }
+
+    /// Shows the samples of the wanted positions between two instants and two points, in order of arrival.
     /// `slots` has an entry for each position: the slot to show, or `u32::MAX`; `wanted` lists the positions
     /// with a slot.
     pub(crate) fn walk(
         &self,
-        visible: u64,
+        points: &Range<Point>,
         from: i64,
         to: i64,
         slots: &[u32],
         wanted: &[u32],
         mut show: impl FnMut(u32, i64, RawValue),
     ) {
-        let known = self.batches.partition_point(|batch| batch.position < visible);
-        for batch in self.batches.iter().take(known) {
+        for (batch, only) in self.between(points) {
             if batch.to < from || batch.from > to {
                 continue;
             }
@@ -240,7 +287,7 @@ impl Rows {
                 let rows = start..start + *samples as usize;
                 start = rows.end;
                 if (from..=to).contains(at) {
-                    batch.tick(rows, slots, wanted, |slot, raw| show(slot, *at, raw));
+                    batch.tick(rows, &only, slots, wanted, |slot, raw| show(slot, *at, raw));
                 }
             }
         }
@@ -251,6 +298,7 @@ impl HeadBatch {
     fn tick(
         &self,
         rows: Range<usize>,
+        only: &Range<usize>,
         slots: &[u32],
         wanted: &[u32],
         mut show: impl FnMut(u32, RawValue),
@@ -258,6 +306,7 @@ impl HeadBatch {
         let mut at = |row: usize, place: u32| {
             let slot = slots.get(place as usize).copied().unwrap_or(u32::MAX);
             if slot != u32::MAX
+                && only.contains(&row)
                 && let Some(bits) = self.bits.get(row)
             {
                 show(slot, RawValue { bits: *bits, real: self.reals.at(row) });
@@ -348,9 +397,9 @@ impl Head {
     }
 
     /// Adds a batch's samples.
-    pub(crate) fn push(&self, group: &Group, samples: Samples, position: u64, received: Timestamp) {
+    pub(crate) fn push(&self, group: &Group, samples: Samples, place: u64, received: Timestamp) {
         let count = samples.values.len();
-        let bytes = group.push(samples, position);
+        let bytes = group.push(samples, place);
         self.samples.fetch_add(count as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.oldest.fetch_min(received.0, Ordering::Relaxed);

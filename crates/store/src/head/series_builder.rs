@@ -1,5 +1,6 @@
 //! Converts batches into series: the samples of some adjacent series, side by side.
 
+use crate::files::point::Point;
 use crate::head::samples::{Group, Member, RawValue};
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ struct Row {
 }
 
 impl SeriesBuilder {
-    /// Reads the samples of these members between two instants, as far as they arrived before `visible`.
+    /// Reads the samples of these members between two instants, and two points.
     /// Shows them series by series, in order; series without samples are skipped.
     ///
     /// # Errors
@@ -58,11 +59,11 @@ impl SeriesBuilder {
     pub(crate) fn read<E>(
         &mut self,
         members: &[Member],
-        visible: u64,
+        points: &Range<Point>,
         (from, to): (i64, i64),
         mut show: impl FnMut(SeriesRows<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.fill(members, visible, from, to);
+        self.fill(members, points, from, to);
         let mut first = 0;
         for same in members.chunk_by(|a, b| SeriesInfo::same(&a.series, &b.series)) {
             let filled = self.filled.get(first..first + same.len()).unwrap_or_default();
@@ -92,7 +93,7 @@ impl SeriesBuilder {
         Ok(())
     }
 
-    fn fill(&mut self, members: &[Member], visible: u64, from: i64, to: i64) {
+    fn fill(&mut self, members: &[Member], points: &Range<Point>, from: i64, to: i64) {
         self.filled.clear();
         let mut total = 0;
         for member in members {
@@ -126,7 +127,7 @@ impl SeriesBuilder {
             }
             wanted.sort_unstable();
             let Self { times, bits, reals, filled, .. } = self;
-            first.group.rows().walk(visible, from, to, &slots, &wanted, |slot, at, raw| {
+            first.group.rows().walk(points, from, to, &slots, &wanted, |slot, at, raw| {
                 let Some(rows) = filled.get_mut(slot as usize) else { return };
                 let row = rows.end;
                 // The count of a position never decreases, so every sample has its row.

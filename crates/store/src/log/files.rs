@@ -7,10 +7,12 @@
 
 use crate::files::disk::{Disk, WriteFile};
 use crate::files::errors::DiskError;
+use crate::files::point::Point;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First bytes of a segment.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"jmlog\0\0\x01";
@@ -31,11 +33,15 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
 
 /// Size of each segment on the disk, in bytes.
 #[derive(Debug, Default)]
-pub(crate) struct LogSizes(Mutex<BTreeMap<u64, u64>>);
+pub(crate) struct LogSizes {
+    bytes: Mutex<BTreeMap<u64, u64>>,
+    /// The last segment with bytes of a failed append that could not be cut off; 0: none.
+    uncut: AtomicU64,
+}
 
 impl LogSizes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.0.lock()
+        self.bytes.lock()
     }
 
     /// Records a segment's length.
@@ -46,6 +52,11 @@ impl LogSizes {
     /// Removes the segments up to `through`, which a block contains.
     pub(crate) fn forget(&self, through: u64) {
         self.lock().retain(|number, _| *number > through);
+    }
+
+    /// The last segment with bytes of a failed append that could not be cut off; 0: none.
+    pub(crate) fn uncut(&self) -> u64 {
+        self.uncut.load(Ordering::SeqCst)
     }
 
     /// Bytes on the disk.
@@ -91,11 +102,11 @@ impl Log {
         Self { disk, dir, segment_bytes, open: None, sizes, next }
     }
 
-    /// Appends records and syncs them.
+    /// Appends records and syncs them. Returns the place of the first one.
     ///
     /// # Errors
     /// The records are not, or may not be, on the disk: none of them may be acknowledged.
-    pub(crate) fn append(&mut self, records: &[u8]) -> Result<(), DiskError> {
+    pub(crate) fn append(&mut self, records: &[u8]) -> Result<u64, DiskError> {
         if self.open.as_ref().is_some_and(|segment| segment.good >= self.segment_bytes) {
             self.rotate();
         }
@@ -106,10 +117,11 @@ impl Log {
         let written = segment.file.write(records).and_then(|()| segment.file.sync());
         match written {
             Ok(()) => {
+                let Point { place, .. } = Point::of_record(segment.number, segment.good);
                 segment.good += records.len() as u64;
                 self.sizes.set(segment.number, segment.good);
                 self.open = Some(segment);
-                Ok(())
+                Ok(place)
             }
             Err(error) => {
                 let path = segment.path.clone();
@@ -151,14 +163,16 @@ impl Log {
     /// Truncates a segment after its last synced byte. If even that fails, the tail remains.
     /// Replay keeps its whole records; their senders have sent them again by then, and they count as duplicates.
     fn abandon(&self, segment: OpenSegment) {
-        let OpenSegment { path, file, good, .. } = segment;
+        let OpenSegment { number, path, file, good } = segment;
         drop(file);
         if good <= SEGMENT_HEADER_BYTES {
-            self.remove_unused(&path);
+            if self.disk.remove(&path).is_err() {
+                self.sizes.uncut.store(number, Ordering::SeqCst);
+            }
             return;
         }
-        match self.disk.truncate(&path, good) {
-            Ok(()) | Err(_) => {}
+        if self.disk.truncate(&path, good).is_err() {
+            self.sizes.uncut.store(number, Ordering::SeqCst);
         }
     }
 

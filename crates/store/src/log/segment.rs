@@ -26,12 +26,12 @@ pub(crate) struct UnreadRange {
     pub(crate) to: Option<Timestamp>,
 }
 
-/// Shows every good record of a segment to `each`, which returns whether it could use it; an unusable record
-/// counts as unreadable too.
+/// Shows every good record of a segment, with its offset, to `each`, which returns whether it could use it; an
+/// unusable record counts as unreadable too.
 pub(crate) fn read_segment(
     bytes: &[u8],
     number: u64,
-    mut each: impl FnMut(LogRecord<'_>) -> bool,
+    mut each: impl FnMut(u64, LogRecord<'_>) -> bool,
 ) -> Findings {
     let mut findings = Findings::default();
     let header = [SEGMENT_MAGIC, number.to_le_bytes()].concat();
@@ -45,7 +45,8 @@ pub(crate) fn read_segment(
     findings.good = at;
     let mut before = None;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let used = record(rest).map(|(record, length)| (record.received, length, each(record)));
+        let used =
+            record(rest).map(|(record, length)| (record.received, length, each(at as u64, record)));
         let (next, unread_range) = match used {
             Some((received, length, true)) => {
                 close(&mut findings.unread_ranges, received);
@@ -105,7 +106,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> (Vec<i64>, Findings) {
         let mut seen = Vec::new();
-        let findings = read_segment(bytes, 3, |record| {
+        let findings = read_segment(bytes, 3, |_, record| {
             seen.push(record.received.0);
             true
         });
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn an_unusable_record_is_an_unreadable_place() {
         let (bytes, ends) = segment();
-        let findings = read_segment(&bytes, 3, |record| record.received.0 != 20);
+        let findings = read_segment(&bytes, 3, |_, record| record.received.0 != 20);
         let (from, to) = (Some(Timestamp(10)), Some(Timestamp(30)));
         assert_eq!(
             findings.unread_ranges,

@@ -2,11 +2,13 @@
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::errors::BlockError;
+use crate::files::point::Point;
 use crate::maintenance::archive::Archive;
 use crate::maintenance::merging::{due, is_done, merge};
 use crate::maintenance::retention;
 use crate::maintenance::rollups::{join, roll};
 use crate::state::ledger::Ledger;
+use crate::state::positions::Positions;
 use crate::state::shared::Shared;
 use model::Timestamp;
 use parking_lot::Mutex;
@@ -83,7 +85,20 @@ impl Compactor {
             retain();
         }
         retain();
-        retained.and(failed.map_or(Ok(()), Err))
+        let followed = self.followers();
+        retained.and(followed).and(failed.map_or(Ok(()), Err))
+    }
+
+    /// Deletes the positions of followers that were removed long ago, and the files that only they needed.
+    fn followers(&self) -> Result<(), BlockError> {
+        let mut positions = self.shared.positions();
+        let kept = positions.unexpired(self.shared.now());
+        let Ledger { disk, dir, .. } = &*self.ledger;
+        if kept.len() < positions.followers.len() {
+            Positions::write(&**disk, dir, &kept)?;
+            positions.followers = kept;
+        }
+        Ok(self.ledger.trim_rests(&positions.points())?)
     }
 
     /// Settles old time ranges, and archives or deletes data beyond its limits. An unavailable or full
@@ -126,17 +141,18 @@ impl Compactor {
         let (view, _) = self.shared.view();
         let settings = &self.shared.settings;
         let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
-        let neighbours = |files: &[Arc<Block>]| {
+        let neighbours = |files: &[Arc<Block>], points: &[Point]| {
             let notes: Vec<BlockNote> = files.iter().map(|file| file.note.clone()).collect();
-            files.get(due(&notes, is_apart, settings)?).map(<[_]>::to_vec)
+            files.get(due(&notes, points, is_apart, settings)?).map(<[_]>::to_vec)
         };
-        if let Some(blocks) = neighbours(&view.blocks) {
+        let points = self.shared.positions().points();
+        if let Some(blocks) = neighbours(&view.blocks, &points) {
             return Some(blocks);
         }
         for window_us in WINDOWS_US {
             let mut files: Vec<Arc<Block>> = view.settled_files(window_us).cloned().collect();
             files.sort_by_key(|file| file.note.settled);
-            if let Some(files) = neighbours(&files) {
+            if let Some(files) = neighbours(&files, &[]) {
                 return Some(files);
             }
         }

@@ -10,11 +10,13 @@
 use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
 use crate::files::errors::BlockError;
 use crate::files::layout::{blocks_dir, rollups_dir};
+use crate::files::point::Point;
 use crate::head::series_builder::SeriesRows;
 use crate::maintenance::rollups::Rolling;
 use crate::scan::by_series::{BlockSeries, Scan};
 use crate::settings::Settings;
 use crate::state::ledger::{Change, Ledger};
+use crate::state::rests::{is_between, points_of};
 use crate::state::shared::Shared;
 use model::Timestamp;
 use std::ops::Range;
@@ -24,11 +26,26 @@ use storage::Meter;
 /// Most runs of one start in a series of a block: its index is read as a whole.
 const STARTS_MAX: usize = 1 << 20;
 
-/// The adjacent blocks to merge next, by position; `None` if no merge is due.
+/// The adjacent blocks to merge next, by position; `None` if no merge is due. No merge spans one of the followers' points.
+pub(crate) fn due(
+    notes: &[BlockNote],
+    points: &[Point],
+    is_apart: impl Fn(&BlockNote) -> bool,
+    settings: &Settings,
+) -> Option<Range<usize>> {
+    let mut first = 0;
+    notes.chunk_by(|a, b| !are_apart(a, b, points)).find_map(|section| {
+        let place = first;
+        first += section.len();
+        due_of(section, &is_apart, settings).map(|due| place + due.start..place + due.end)
+    })
+}
+
+/// The blocks of a section to merge next.
 ///
 /// [`Settings::merge_blocks`] of one level make one of the next. A block of half the largest size is done.
 /// Blocks before a done one do not wait for more: two of them are enough.
-pub(crate) fn due(
+fn due_of(
     notes: &[BlockNote],
     is_apart: impl Fn(&BlockNote) -> bool,
     settings: &Settings,
@@ -82,6 +99,16 @@ pub(crate) fn newest(old: &[Arc<Block>]) -> Timestamp {
     old.iter().map(|file| file.note.received).max().unwrap_or(Timestamp(i64::MIN))
 }
 
+/// Whether a point separates two of these blocks.
+fn is_separated(old: &[Arc<Block>], points: &[Point]) -> bool {
+    old.array_windows().any(|[a, b]| are_apart(&a.note, &b.note, points))
+}
+
+/// Whether a point separates two neighbours.
+fn are_apart(before: &BlockNote, next: &BlockNote, points: &[Point]) -> bool {
+    is_between(points, points_of(before).start, points_of(next).start)
+}
+
 /// Merges adjacent blocks and replaces them by the new one; false if it had to stop.
 ///
 /// # Errors
@@ -133,6 +160,12 @@ pub(crate) fn merge(
     let is_old = |note: &BlockNote| {
         of.log.0 <= note.log_first && note.log_last <= of.log.1 && note.settled.is_none()
     };
+    let positions = shared.positions();
+    if is_separated(old, &positions.points()) {
+        // A follower reads one of them by now: the neighbours are merged without it.
+        ledger.discard(std::slice::from_ref(&new));
+        return Ok(false);
+    }
     let rollups = rolling.finish(received);
     let rollups = rollups.inspect_err(|_| ledger.discard(std::slice::from_ref(&new)))?;
     let change = Change { block: Some(&new), rollups: &rollups, ..Change::of(&is_old) };
@@ -172,7 +205,7 @@ mod tests {
     fn next(blocks: &[(u8, u64)]) -> Option<Range<usize>> {
         let notes: Vec<BlockNote> =
             blocks.iter().map(|(level, bytes)| note(*level, *bytes)).collect();
-        due(&notes, |_| false, &settings())
+        due(&notes, &[], |_| false, &settings())
     }
 
     #[test]
@@ -191,26 +224,35 @@ mod tests {
     #[test]
     fn an_unreadable_block_is_skipped() {
         let notes: Vec<BlockNote> = (0..6).map(|bytes| note(0, bytes + 1)).collect();
-        assert_eq!(due(&notes, |note| note.bytes == 3, &settings()), Some(0..2));
-        assert_eq!(due(&notes[2..], |note| note.bytes == 3, &settings()), None);
+        assert_eq!(due(&notes, &[], |note| note.bytes == 3, &settings()), Some(0..2));
+        assert_eq!(due(&notes[2..], &[], |note| note.bytes == 3, &settings()), None);
     }
 
     proptest! {
-        /// Blocks of any sizes end up in few.
+        /// Blocks of any sizes end up in few in each section between two points, and no block spans a point.
         #[test]
-        fn the_number_of_blocks_remains_bounded(sizes in prop::collection::vec(1_u64..60, 1..600)) {
+        fn the_number_of_blocks_remains_bounded(
+            sizes in prop::collection::vec(1_u64..60, 1..600),
+            points in prop::collection::btree_set(0_u64..600, 0..3),
+        ) {
+            let points: Vec<Point> = points.into_iter().map(Point::of_segment).collect();
+            let sections = points.len() as u64 + 1;
             let mut notes: Vec<BlockNote> = Vec::new();
             let mut written = 0;
-            for size in &sizes {
-                notes.push(note(0, *size));
-                while let Some(range) = due(&notes, |_| false, &settings()) {
+            for (size, segment) in sizes.iter().zip(0..) {
+                notes.push(BlockNote { log_first: segment, log_last: segment, ..note(0, *size) });
+                while let Some(range) = due(&notes, &points, |_| false, &settings()) {
                     prop_assert!(range.len() > 1);
                     let old: Vec<BlockNote> = notes.drain(range.clone()).collect();
+                    let (log_first, log_last) = (old[0].log_first, old[old.len() - 1].log_last);
+                    let inside = |point: &Point| log_first < point.segment() && point.segment() <= log_last;
+                    prop_assert!(!points.iter().any(inside));
                     let bytes = old.iter().map(|note| note.bytes).sum();
                     prop_assert!(bytes <= 100);
                     written += bytes;
                     let level = old.iter().map(|note| note.level).max().unwrap_or(0) + 1;
-                    notes.insert(range.start, note(level, bytes));
+                    let merged = note(level, bytes);
+                    notes.insert(range.start, BlockNote { log_first, log_last, ..merged });
                 }
             }
             let all: u64 = sizes.iter().sum();
@@ -219,7 +261,8 @@ mod tests {
             // the last up to three of each level.
             let done = notes.iter().filter(|note| note.bytes >= 50).count() as u64;
             prop_assert!(done <= all / 50);
-            prop_assert!(notes.len() as u64 <= 2 * done + 1 + 3 * 7, "{} of {all}", notes.len());
+            let most = 2 * done + sections * (1 + 3 * 7);
+            prop_assert!(notes.len() as u64 <= most, "{} of {all}", notes.len());
             prop_assert!(written <= 7 * all, "{written} of {all}");
         }
     }

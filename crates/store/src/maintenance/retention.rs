@@ -16,6 +16,7 @@ use crate::scan::rollup_scan::WindowScan;
 use crate::scan::source::ScanQuery;
 use crate::settings::Settings;
 use crate::state::ledger::{Change, Ledger};
+use crate::state::rests::after_deletion;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
@@ -164,7 +165,16 @@ pub(crate) fn perform(
         archive.ready(&*ledger.disk)?;
     }
     let is_it = |note: &BlockNote| note.file == file.note.file;
-    ledger.exchange(shared, &Change { removed, ..Change::of(&is_it) })?;
+    // Locked until the block is gone: the record of its samples counts those that each follower lacks at this moment.
+    let positions = shared.positions();
+    let points = positions.points();
+    let is_followed = removed > 0 && !points.is_empty();
+    let rests = is_followed.then(|| {
+        let old = ledger.manifest().rests.clone();
+        after_deletion(&old, &file.note, &shared.view().0.blocks, &points)
+    });
+    let rests = rests.as_deref();
+    ledger.exchange(shared, &Change { removed, rests, ..Change::of(&is_it) })?;
     Ok(true)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::blocks::{Block, Entry, Lane, Opened, RolledCursor, RowCursor, Window};
 use crate::files::errors::BlockError;
+use crate::files::point::Point;
 use crate::head::samples::{Head, Member};
 use crate::head::series_builder::SeriesBuilder;
 use crate::state::shared::Shared;
@@ -273,7 +274,7 @@ impl HeadSource {
         }
         let ready = &mut self.ready;
         let span = (query.from, query.to);
-        let shown = self.slab.read(&batch, self.visible, span, |rows| {
+        let shown = self.slab.read(&batch, &Point::before(self.visible), span, |rows| {
             let raws = rows.bits.iter().zip(rows.reals);
             let values = raws.map(|(bits, real)| {
                 crate::head::samples::RawValue { bits: *bits, real: *real }.value(rows.divisor)

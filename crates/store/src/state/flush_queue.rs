@@ -1,6 +1,7 @@
 //! The queue between the log's writer, which hands over the samples in memory, and the block writer.
 
 use crate::files::errors::BlockError;
+use crate::files::point::Point;
 use crate::head::samples::Head;
 use parking_lot::{Condvar, Mutex};
 use senders::json::MetricJson;
@@ -20,8 +21,11 @@ pub(crate) struct Covered {
 }
 
 impl Covered {
-    /// The records at this moment, for a manifest.
-    pub(crate) fn of(books: &mut Bookkeeping) -> Self {
+    /// The records at this moment, for a manifest that covers the log through a segment.
+    pub(crate) fn of(books: &mut Bookkeeping, through: u64) -> Self {
+        if books.gaps.changed() {
+            books.gaps.place_own(Point::end_of_segment(through).place);
+        }
         let gaps = books.gaps.changed().then(|| books.gaps.clone());
         books.gaps.written();
         Self {

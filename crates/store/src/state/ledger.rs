@@ -3,7 +3,10 @@
 use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
 use crate::files::errors::DiskError;
+use crate::files::layout::followers_dir;
+use crate::files::point::Point;
 use crate::state::manifest::Manifest;
+use crate::state::rests::{Rest, needed};
 use crate::state::shared::Shared;
 use model::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -65,13 +68,40 @@ impl Ledger {
         }
     }
 
+    /// Replaces the ranges that followers read instead of a block, if they change.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn trim_rests(&self, points: &[Point]) -> Result<(), DiskError> {
+        let old = self.manifest().rests.clone();
+        let new = needed(&old, points);
+        if new != old {
+            self.swap(|manifest| {
+                manifest.rests = new;
+                Ok::<(), DiskError>(())
+            })?;
+            self.remove_rests(&old);
+        }
+        Ok(())
+    }
+
+    /// Removes the rest files that the manifest no longer lists. If this fails, the next start removes them.
+    pub(crate) fn remove_rests(&self, old: &[Rest]) {
+        let now = self.manifest().rests.clone();
+        let is_listed = |old: &Rest| now.iter().any(|rest| rest == old);
+        for rest in old.iter().filter(|rest| !rest.deleted && !is_listed(rest)) {
+            self.disk.remove(&followers_dir(&self.dir).join(&rest.note.file)).unwrap_or_default();
+        }
+    }
+
     /// Changes the manifest and the view alike, then removes the dropped files.
     ///
     /// # Errors
     /// The manifest cannot be written: everything stays as it was, the new files included, which a manifest
     /// may list after a crash.
     pub(crate) fn exchange(&self, shared: &Shared, change: &Change<'_>) -> Result<(), DiskError> {
-        let Change { is_gone, block, rollups, settled, removed } = *change;
+        let Change { is_gone, block, rollups, settled, removed, rests } = *change;
+        let before = rests.map(|_| self.manifest().rests.clone());
         let place = |log_first: u64| block.is_some_and(|new| log_first < new.note.log_first);
         self.swap(|manifest| {
             manifest.blocks.retain(|note| !is_gone(note));
@@ -83,6 +113,9 @@ impl Ledger {
                 (manifest.settled, manifest.settled_at) = times;
             }
             manifest.samples_removed += removed;
+            if let Some(rests) = rests {
+                manifest.rests = rests.to_vec();
+            }
             Ok::<(), DiskError>(())
         })?;
         let gone: Vec<Arc<Block>> = shared.turn(|view| {
@@ -95,6 +128,9 @@ impl Ledger {
             view.samples_removed += removed;
             gone
         });
+        if let Some(old) = before {
+            self.remove_rests(&old);
+        }
         for file in gone {
             // If this fails, the next start removes the file.
             self.disk.remove(&file.path).unwrap_or_default();
@@ -116,11 +152,13 @@ pub(crate) struct Change<'a> {
     pub(crate) settled: Option<(Timestamp, Timestamp)>,
     /// Number of deleted samples.
     pub(crate) removed: u64,
+    /// The new ranges that followers read instead of a block, if they change.
+    pub(crate) rests: Option<&'a [Rest]>,
 }
 
 impl<'a> Change<'a> {
     /// Drops these, and adds nothing.
     pub(crate) const fn of(is_gone: &'a dyn Fn(&BlockNote) -> bool) -> Self {
-        Self { is_gone, block: None, rollups: &[], settled: None, removed: 0 }
+        Self { is_gone, block: None, rollups: &[], settled: None, removed: 0, rests: None }
     }
 }

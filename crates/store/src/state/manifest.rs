@@ -12,6 +12,7 @@ use crate::blocks::BlockNote;
 use crate::files::disk::Disk;
 use crate::files::errors::{DiskError, OpenError};
 use crate::files::layout::{blocks_dir, rollups_dir};
+use crate::state::rests::Rest;
 use model::Timestamp;
 use senders::json::{GapJson, MetricJson};
 use senders::{GapLimits, Gaps, OriginState, Received, json};
@@ -63,6 +64,9 @@ pub(crate) struct Manifest {
     pub(crate) quarantine: Vec<u64>,
     pub(crate) gaps: Option<GapsNote>,
     pub(crate) gaps_forgotten: u64,
+    /// Ranges that followers read instead of a block, ordered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rests: Vec<Rest>,
 }
 
 /// An instant before any sample.
@@ -75,6 +79,16 @@ const fn never() -> Timestamp {
 pub(crate) struct GapsNote {
     pub(crate) file: String,
     pub(crate) crc32c: u32,
+}
+
+/// A line of this file.
+#[derive(Serialize, Deserialize)]
+struct GapLine {
+    #[serde(flatten)]
+    gap: GapJson,
+    /// The place of its newest report in the order of storing.
+    #[serde(default)]
+    place: u64,
 }
 
 /// Writes a file atomically: under a temporary name, then renamed; all of it is synced.
@@ -129,6 +143,7 @@ impl Default for Manifest {
             quarantine: Vec::new(),
             gaps: None,
             gaps_forgotten: 0,
+            rests: Vec::new(),
         }
     }
 }
@@ -162,9 +177,7 @@ impl Manifest {
         let path = dir.join(MANIFEST);
         let body = serde_json::to_string(self).map_err(io::Error::other);
         let body = body.map_err(DiskError::of("write", &path))?;
-        let text =
-            format!("{HEADER}{:08x}\n{body}\n", crc32c::crc32c(format!("{body}\n").as_bytes()));
-        write_whole(disk, dir, MANIFEST, text.as_bytes())
+        write_whole(disk, dir, MANIFEST, sealed(HEADER, &body).as_bytes())
     }
 
     /// The gaps of the manifest.
@@ -186,10 +199,13 @@ impl Manifest {
         }
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let gaps: Option<Vec<_>> = lines
-            .map(|line| serde_json::from_slice::<GapJson>(line).ok().and_then(GapJson::gap))
+            .map(|line| {
+                let GapLine { gap, place } = serde_json::from_slice(line).ok()?;
+                Some((gap.gap()?, place))
+            })
             .collect();
         let gaps = gaps.ok_or_else(|| damaged("a line is not a gap of this version"))?;
-        Ok(Gaps::new(gaps, self.gaps_forgotten, limits))
+        Ok(Gaps::with_places(gaps, self.gaps_forgotten, limits))
     }
 }
 
@@ -218,8 +234,9 @@ pub(crate) fn write_gaps(
 ) -> Result<GapsNote, DiskError> {
     let file = format!("gaps-{generation:016}.json");
     let mut bytes = Vec::new();
-    for gap in gaps.all() {
-        let put = serde_json::to_writer(&mut bytes, &GapJson::from(gap)).map_err(io::Error::other);
+    for (gap, place) in gaps.placed() {
+        let line = GapLine { gap: GapJson::from(gap), place };
+        let put = serde_json::to_writer(&mut bytes, &line).map_err(io::Error::other);
         put.map_err(DiskError::of("write", &dir.join(&file)))?;
         bytes.push(b'\n');
     }
@@ -228,13 +245,27 @@ pub(crate) fn write_gaps(
 }
 
 fn parse(bytes: &[u8]) -> Result<Manifest, String> {
-    let rest = bytes.strip_prefix(HEADER.as_bytes()).ok_or("it has no header of a manifest")?;
+    serde_json::from_slice(unsealed(HEADER, bytes)?).map_err(|error| error.to_string())
+}
+
+/// A file's text: a first line with the checksum of the rest, and the rest.
+pub(crate) fn sealed(header: &str, body: &str) -> String {
+    format!("{header}{:08x}\n{body}\n", crc32c::crc32c(format!("{body}\n").as_bytes()))
+}
+
+/// The rest of a file from [`sealed`].
+///
+/// # Errors
+/// The header or the checksum is wrong.
+pub(crate) fn unsealed<'a>(header: &str, bytes: &'a [u8]) -> Result<&'a [u8], String> {
+    let rest = bytes.strip_prefix(header.as_bytes());
+    let rest = rest.ok_or_else(|| format!("it does not begin with `{header}`"))?;
     let (crc, rest) = rest.split_first_chunk::<8>().ok_or("it ends within its first line")?;
     let body = rest.strip_prefix(b"\n").ok_or("its first line has no checksum")?;
     if *crc != *format!("{:08x}", crc32c::crc32c(body)).as_bytes() {
         return Err("its checksum differs".to_owned());
     }
-    serde_json::from_slice(body).map_err(|error| error.to_string())
+    Ok(body)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::log::files::LogSizes;
 use crate::settings::Settings;
 use crate::state::flush_queue::FlushQueue;
 use crate::state::maintenance_queue::MaintenanceQueue;
+use crate::state::positions::Positions;
 use crate::state::view::View;
 use model::Timestamp;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use storage::{Clock, Meter, Stats};
 
-/// State that the store's threads and its callers share. Locks are taken in the order of the fields and held
-/// during no file operation.
+/// State that the store's threads and its callers share. Locks are taken in the order of the fields, and that of the
+/// ledger after the positions. They are held during no file operation, except the lock of the positions.
 pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) settings: Settings,
@@ -24,9 +25,10 @@ pub(crate) struct Shared {
     pub(crate) queue: BatchQueue,
     pub(crate) flushing: FlushQueue,
     pub(crate) tending: MaintenanceQueue,
+    positions: Mutex<Positions>,
     books: Mutex<Bookkeeping>,
     view: RwLock<Arc<View>>,
-    /// Batches with a lower position can be queried.
+    /// Batches at lower places can be queried.
     visible: AtomicU64,
     counts: Mutex<Counts>,
     pub(crate) meter: Arc<Meter>,
@@ -53,7 +55,7 @@ impl Shared {
         dir: PathBuf,
         settings: Settings,
         clock: Clock,
-        books: Bookkeeping,
+        (books, positions): (Bookkeeping, Positions),
         view: View,
         visible: u64,
         log_sizes: Arc<LogSizes>,
@@ -65,6 +67,7 @@ impl Shared {
             queue: BatchQueue::default(),
             flushing: FlushQueue::default(),
             tending: MaintenanceQueue::default(),
+            positions: Mutex::new(positions),
             books: Mutex::new(books),
             view: RwLock::new(Arc::new(view)),
             visible: AtomicU64::new(visible),
@@ -84,6 +87,11 @@ impl Shared {
         self.tending.close();
     }
 
+    /// The followers' positions. While they are locked, no block is added, merged or deleted.
+    pub(crate) fn positions(&self) -> MutexGuard<'_, Positions> {
+        self.positions.lock()
+    }
+
     pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
         self.books.lock()
     }
@@ -97,15 +105,15 @@ impl Shared {
         self.counts.lock()
     }
 
-    /// The current view, and the number of batches that can be queried in it.
+    /// The current view; batches before the place can be queried in it.
     pub(crate) fn view(&self) -> (Arc<View>, u64) {
         let view = self.view.read();
         (Arc::clone(&view), self.visible.load(Ordering::Acquire))
     }
 
-    /// Makes the batches before a position visible.
-    pub(crate) fn show(&self, position: u64) {
-        self.visible.store(position, Ordering::Release);
+    /// Makes the batches before a place visible.
+    pub(crate) fn show(&self, place: u64) {
+        self.visible.store(place, Ordering::Release);
     }
 
     /// Replaces the view by a changed one.

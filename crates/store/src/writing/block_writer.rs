@@ -4,18 +4,21 @@
 //! lists it. The manifest also states the log segments that the block contains; only then are they removed.
 //! The next start removes leftovers of a crash.
 
-use crate::blocks::{Block, BlockFacts, NewBlock};
+use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
 use crate::files::errors::BlockError;
-use crate::files::layout::{blocks_dir, log_dir, quarantine_dir};
-use crate::head::samples::{Head, Member};
+use crate::files::layout::{blocks_dir, followers_dir, log_dir, quarantine_dir};
+use crate::files::point::Point;
+use crate::head::samples::{Group, Head, Member};
 use crate::head::series_builder::SeriesBuilder;
 use crate::log::files::{segment_name, segment_number};
 use crate::settings::Settings;
 use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::write_gaps;
+use crate::state::rests::{Rest, needed, points_of};
 use crate::state::shared::Shared;
 use model::Timestamp;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::SeriesInfo;
@@ -34,11 +37,17 @@ impl Flusher {
     /// Writes jobs until the store is closed.
     pub(crate) fn run(self, shared: &Shared) {
         while let Some(job) = shared.flushing.next() {
-            let mut tries = 0;
-            let block = loop {
-                match self.write(&job) {
-                    Ok(block) => break block,
+            let (mut tries, through) = (0, job.through);
+            loop {
+                // Locked until the block is visible: its rest files begin at the positions of this moment.
+                let positions = shared.positions();
+                match self.write(&job, &positions.points()) {
+                    Ok(block) => {
+                        publish(shared, job, block);
+                        break;
+                    }
                     Err(error) => {
+                        drop(positions);
                         let mut counts = shared.counts();
                         counts.stats.flush_errors += 1;
                         counts.flush_error = Some(error.to_string());
@@ -49,10 +58,8 @@ impl Flusher {
                         tries += 1;
                     }
                 }
-            };
+            }
             shared.counts().flush_error = None;
-            let through = job.through;
-            publish(shared, job, block);
             self.trim(through);
             shared.log_sizes.forget(through);
             shared.flushing.done();
@@ -61,22 +68,34 @@ impl Flusher {
         }
     }
 
-    /// Writes a job's block, if it has samples, and the manifest that covers it.
+    /// Writes a job's block, if it has samples, its rest files from the points within it on, and the manifest that
+    /// covers it.
     ///
     /// # Errors
     /// The disk fails; the whole job can be tried again.
-    pub(crate) fn write(&self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
+    pub(crate) fn write(
+        &self,
+        job: &Job,
+        points: &[Point],
+    ) -> Result<Option<Arc<Block>>, BlockError> {
         let Job { head, covered, through } = job;
-        let block = match head.received().filter(|_| head.samples() > 0) {
-            Some((_, received)) => Some(self.block(head, received, *through)?),
-            None => None,
+        let (block, rests) = match head.received().filter(|_| head.samples() > 0) {
+            Some((_, received)) => {
+                let block = self.block(head, received, *through)?;
+                let rests = self.rests(head, &block.note, points)?;
+                (Some(block), rests)
+            }
+            None => (None, Vec::new()),
         };
+        let old = self.ledger.manifest().rests.clone();
         let Ledger { disk, dir, .. } = &*self.ledger;
         self.ledger.swap(|manifest| {
             if let Some(gaps) = &covered.gaps {
                 manifest.gaps = Some(write_gaps(&**disk, dir, manifest.generation, gaps)?);
             }
             manifest.blocks.extend(block.iter().map(|block| block.note.clone()));
+            manifest.rests = needed(&manifest.rests, points);
+            manifest.rests.extend(rests);
             manifest.covered = *through;
             manifest.metrics.clone_from(&covered.metrics);
             manifest.origins.clone_from(&covered.origins);
@@ -84,6 +103,7 @@ impl Flusher {
             manifest.gaps_forgotten = covered.gaps_forgotten;
             Ok::<(), BlockError>(())
         })?;
+        self.ledger.remove_rests(&old);
         Ok(block)
     }
 
@@ -101,15 +121,58 @@ impl Flusher {
             settled: None,
         };
         let mut new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
-        self.rows(head, &mut new)?;
+        self.rows(head, &Point::of_segments(of.log.0, through), &mut new)?;
         Ok(Arc::new(new.finish(received)?))
     }
 
-    /// Writes the rows of a head: adjacent series together, about a row group at a time.
-    fn rows(&self, head: &Head, new: &mut NewBlock<'_>) -> Result<(), BlockError> {
+    /// Writes the samples between the points within a block, and after the last of them, to files.
+    fn rests(
+        &self,
+        head: &Head,
+        block: &BlockNote,
+        points: &[Point],
+    ) -> Result<Vec<Rest>, BlockError> {
+        let (dir, all) = (followers_dir(&self.ledger.dir), points_of(block));
+        let is_inside = |point: &&Point| all.start < **point && **point < all.end;
+        let starts: Vec<Point> = points.iter().filter(is_inside).copied().collect();
+        let ends = starts.iter().skip(1).copied().chain([all.end]);
+        let of = BlockFacts {
+            log: (block.log_first, block.log_last),
+            level: 0,
+            window_us: 0,
+            settled: None,
+        };
+        let mut rests = Vec::new();
+        for (start, end) in starts.iter().copied().zip(ends) {
+            let range = start..end;
+            let has_rows =
+                |group: &Arc<Group>| group.rows().sizes(&range).any(|(_, rows)| rows > 0);
+            if !head.groups().iter().any(has_rows) {
+                // A position here is not one of another version of this directory.
+                let note = BlockNote { rows: 0, ..block.clone() };
+                rests.push(Rest { start, end, note, deleted: true });
+                continue;
+            }
+            let name = format!("rest-{:016x}-{}.parquet", start.place, start.row);
+            let new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
+            let mut new = new.named(name);
+            self.rows(head, &range, &mut new)?;
+            let note = new.finish(block.received)?.note;
+            rests.push(Rest { start, end, note, deleted: false });
+        }
+        Ok(rests)
+    }
+
+    /// Writes the rows of a head between two points: adjacent series together, about a row group at a time.
+    fn rows(
+        &self,
+        head: &Head,
+        points: &Range<Point>,
+        new: &mut NewBlock<'_>,
+    ) -> Result<(), BlockError> {
         let mut slab = SeriesBuilder::default();
         let mut write = |members: &[Member]| {
-            slab.read(members, u64::MAX, (i64::MIN, i64::MAX), |rows| new.series(rows))
+            slab.read(members, points, (i64::MIN, i64::MAX), |rows| new.series(rows))
         };
         let (mut waiting, mut rows) = (Vec::new(), 0);
         for device in head.devices() {

@@ -1,6 +1,7 @@
 //! The log's writer: takes all waiting batches, appends them, syncs once, then makes them visible and calls back.
 
 use crate::files::errors::DiskError;
+use crate::files::point::Point;
 use crate::head::intake::Intake;
 use crate::head::samples::Head;
 use crate::log::files::Log;
@@ -9,7 +10,7 @@ use crate::state::flush_queue::{Covered, Job};
 use crate::state::shared::Shared;
 use model::{Boot, Gap, Timestamp};
 use senders::json::GapJson;
-use senders::{OriginNumber, RejectedSeries, Request, Table, Verdict, Work};
+use senders::{Gaps, OriginNumber, RejectedSeries, Request, Table, Verdict, Work};
 use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{DeferReason, Outcome};
@@ -33,8 +34,9 @@ pub(crate) struct LogWriter {
 
 /// The step for a batch once the log contains the commit.
 enum CommitStep {
-    Store(OriginNumber, Arc<Table>, Box<Decoded>, Timestamp),
-    Gap(Gap, String),
+    /// The last number is the offset of the record in the commit, as for [`Self::Gap`].
+    Store(OriginNumber, Arc<Table>, Box<Decoded>, Timestamp, u64),
+    Gap(Gap, String, u64),
     /// The same batch precedes it in this commit.
     Duplicate,
     Done(Outcome),
@@ -108,26 +110,28 @@ impl LogWriter {
                 if let Some(withheld) = RejectedSeries::record(&table, frame) {
                     put_record(&mut self.records, RecordKind::RejectedSeries, received, &withheld);
                 }
+                let at = self.records.len() as u64;
                 put_record(&mut self.records, RecordKind::Frame, received, frame);
-                CommitStep::Store(number, table, Box::new(decoded), received)
+                CommitStep::Store(number, table, Box::new(decoded), received, at)
             }
             Verdict::TooLate(gap, why) => {
+                let at = self.records.len() as u64;
                 match serde_json::to_vec(&GapJson::from(&gap)) {
                     Ok(json) => put_record(&mut self.records, RecordKind::Gap, received, &json),
                     Err(error) => {
                         return CommitStep::Done(Outcome::RejectedPermanently(error.to_string()));
                     }
                 }
-                CommitStep::Gap(gap, why)
+                CommitStep::Gap(gap, why, at)
             }
             Verdict::Done(outcome) => CommitStep::Done(outcome),
         }
     }
 
-    /// Writes and syncs the records.
-    fn write(&mut self) -> Result<(), DeferReason> {
+    /// Writes and syncs the records. Returns the place of the first one.
+    fn write(&mut self) -> Result<u64, DeferReason> {
         if self.records.is_empty() {
-            return Ok(());
+            return Ok(self.intake.place);
         }
         let settings = &self.shared.settings;
         let bytes = self.shared.log_sizes.bytes();
@@ -159,7 +163,7 @@ impl LogWriter {
     fn outcomes(
         &mut self,
         steps: Vec<CommitStep>,
-        written: Result<(), DeferReason>,
+        written: Result<u64, DeferReason>,
     ) -> Vec<Outcome> {
         let shared = Arc::clone(&self.shared);
         let mut outcomes = Vec::with_capacity(steps.len());
@@ -169,12 +173,15 @@ impl LogWriter {
             outcomes.push(match (step, &written) {
                 (CommitStep::Done(outcome), _) => outcome,
                 (_, Err(not_now)) => Outcome::RejectedTemporarily(not_now.clone()),
-                (CommitStep::Duplicate, Ok(())) => Outcome::Duplicate,
-                (CommitStep::Gap(gap, why), Ok(())) => {
+                (CommitStep::Duplicate, Ok(_)) => Outcome::Duplicate,
+                (CommitStep::Gap(gap, why, at), Ok(first)) => {
+                    books.gaps.set_place(first + at);
                     books.gaps.add(gap);
+                    books.gaps.set_place(Gaps::OWN);
                     Outcome::RejectedPermanently(why)
                 }
-                (CommitStep::Store(number, table, decoded, received), Ok(())) => {
+                (CommitStep::Store(number, table, decoded, received, at), Ok(first)) => {
+                    self.intake.place = first + at;
                     self.oldest.get_or_insert(received);
                     let samples = decoded.values.len() as u64;
                     let of = (number, &table, None);
@@ -189,8 +196,11 @@ impl LogWriter {
                 }
             });
         }
+        if let Ok(first) = written {
+            self.intake.place = first + self.records.len() as u64;
+        }
         // Before the records are unlocked: a thread that locks them later sees these batches.
-        shared.show(self.intake.position);
+        shared.show(self.intake.place);
         drop(books);
         let mut counts = shared.counts();
         counts.stats.samples_stored += stored;
@@ -232,7 +242,7 @@ impl LogWriter {
             return;
         }
         let through = self.log.rotate();
-        let covered = Arc::new(Covered::of(&mut shared.books()));
+        let covered = Arc::new(Covered::of(&mut shared.books(), through));
         let head = Arc::new(Head::default());
         let full = shared.turn(|view| {
             let full = std::mem::replace(&mut view.active, Arc::clone(&head));
@@ -240,6 +250,8 @@ impl LogWriter {
             full
         });
         self.intake.turn_to(head);
+        self.intake.place = Point::of_segment(through + 1).place;
+        shared.show(self.intake.place);
         self.oldest = None;
         shared.flushing.hand(Job { head: full, covered, through });
     }

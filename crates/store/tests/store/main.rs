@@ -14,7 +14,7 @@ mod basics;
 mod check;
 mod conforming;
 mod faults;
-mod flawed;
+mod followers;
 mod kit;
 mod limits;
 mod meanwhile;

@@ -21,12 +21,21 @@ pub(crate) fn write(data: &Path, printed: &Path, count: Option<u64>, errors: Std
     let printed = File::options().create(true).append(true).open(printed).unwrap();
     let mut command = Command::new(numbered());
     command.arg("write").arg(data).args(count.map(|count| count.to_string()));
+    if count.is_none() {
+        command.env("RECEIVED", data.with_extension("received"));
+    }
     command.stdout(printed).stderr(errors).spawn().unwrap()
 }
 
 /// Lets the program check the data.
 pub(crate) fn check_printed(data: &Path, printed: &Path) {
-    let checked = Command::new(numbered()).arg("check").arg(data).arg(printed).output().unwrap();
+    let mut command = Command::new(numbered());
+    command.arg("check").arg(data).arg(printed);
+    let received = data.with_extension("received");
+    if received.is_file() {
+        command.env("RECEIVED", received);
+    }
+    let checked = command.output().unwrap();
     let errors = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.success(), "{errors}");
 }

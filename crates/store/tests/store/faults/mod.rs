@@ -1,5 +1,6 @@
 //! Faults below the store: full and failing disks, kills, power cuts, flipped bytes.
 
+mod following;
 mod full;
 mod killed;
 mod power_cuts;

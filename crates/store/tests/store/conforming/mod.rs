@@ -1,14 +1,17 @@
-//! The embedded store under the suite that every store passes, on the real disk.
+//! The embedded store under the suite that every store passes, on the real disk. `flawed`: tests of the suite itself.
+
+mod flawed;
 
 use crate::kit::small;
-use conformance::{Clock, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
+use conformance::{Clock, Followed, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use senders::Limits;
 use std::sync::Arc;
-use storage::{RetentionLimits, Storage as _};
+use storage::{Followers, RetentionLimits, Storage as _};
 use store::{Settings, Store};
 
 conformance::suite!(Embedded);
+conformance::followers_suite!(Embedded);
 
 /// A store in its own directory, with small pages, segments and levels, so that a check has many.
 pub(crate) struct Embedded {
@@ -53,6 +56,12 @@ fn open(dir: &tempfile::TempDir, settings: &Settings, clock: &Clock) -> Store {
         }
     }
     panic!("{} stays locked", dir.path().display());
+}
+
+impl Followed for Embedded {
+    fn followers(&self) -> &dyn Followers {
+        self.store.followers().unwrap()
+    }
 }
 
 impl Subject for Embedded {

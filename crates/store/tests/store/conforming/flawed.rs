@@ -1,6 +1,6 @@
 //! Tests of the suite itself: stores with one flaw each fail the check for it.
 
-use crate::conforming::Embedded;
+use super::Embedded;
 use conformance::*;
 use model::{Batch, Boot, DeviceId, Gap, Metric, Point, RollupWindows, Series, Timestamp};
 use std::panic::catch_unwind;

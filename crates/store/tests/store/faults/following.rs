@@ -1,0 +1,236 @@
+//! Followers on failing and damaged disks: each sample is delivered once, or is an output gap.
+
+use crate::followers::*;
+use crate::kit::*;
+use conformance::Received;
+use memdisk::{Fault, MemDisk};
+use model::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::{FollowError, FollowFrom, FollowSlice, StorageError};
+use store::Store;
+
+/// Sends, reads and confirms, writes blocks and merges, until the disk is dead. Returns what was confirmed, and the slice
+/// with an unknown confirmation.
+fn drive(store: &Store) -> (Received, Option<FollowSlice>) {
+    let (mut sender, mut received, mut unknown) = (Sender::new("n1", 1), Received::default(), None);
+    for tick in 0..14 {
+        let batch = sender.batch(&samples(tick));
+        append(store, vec![batch]);
+        if tick % 2 == 0
+            && unknown.is_none()
+            && let Ok(Some(slice)) = of(store).next(NAME, 3)
+        {
+            if tick % 4 == 0 {
+                store.flush().ok();
+            }
+            match of(store).confirm(NAME, slice.number) {
+                Ok(()) => received.add(&slice, 3),
+                Err(_) => unknown = Some(slice),
+            }
+        }
+        if tick % 3 == 2 {
+            store.flush().ok();
+            store.maintain().ok();
+        }
+    }
+    (received, unknown)
+}
+
+#[test]
+fn a_process_that_dies_at_any_call_delivers_each_sample_once() {
+    for n in 1.. {
+        let disk = Arc::new(MemDisk::default());
+        let store = on(&disk);
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        disk.plan().set(n, Fault::Dead);
+        let before = disk.plan().calls();
+        let (received, unknown) = drive(&store);
+        let calls = disk.plan().calls() - before;
+        drop(store);
+        for torn in 0..=5 {
+            let after = if torn == 5 { disk.after_kill() } else { disk.after_power_cut(torn) };
+            let store = on(&Arc::new(after));
+            let mut rest = received.clone();
+            rest.take_all(of(&store), NAME, 3);
+            let want = sorted(all(&store));
+            let mut have = sorted_rows(&rest);
+            if have != want {
+                let slice =
+                    unknown.as_ref().unwrap_or_else(|| panic!("dead from {n}, {torn}/4: {have:?}"));
+                rest.add(slice, 3);
+                have = sorted_rows(&rest);
+            }
+            assert_eq!(have, want, "dead from {n}, {torn}/4");
+            assert_eq!(rest.lost, [], "dead from {n}");
+        }
+        if n > calls {
+            assert!(calls > 100, "{calls}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_call_that_fails_once_delivers_each_sample_once() {
+    for n in 1.. {
+        let disk = Arc::new(MemDisk::default());
+        let store = on(&disk);
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        let (mut sender, mut received) = (Sender::new("n1", 1), Received::default());
+        disk.plan().set(n, Fault::Once);
+        let before = disk.plan().calls();
+        for tick in 0..14 {
+            let batch = sender.batch(&samples(tick));
+            while append(&store, vec![batch.clone()]) != [STORED] {}
+            if tick % 2 == 0
+                && let Some(slice) =
+                    of(&store).next(NAME, 3).or_else(|_| of(&store).next(NAME, 3)).unwrap()
+            {
+                if tick % 4 == 0 {
+                    store.flush().or_else(|_| store.flush()).unwrap();
+                }
+                let confirmed = of(&store).confirm(NAME, slice.number);
+                confirmed.or_else(|_| of(&store).confirm(NAME, slice.number)).unwrap();
+                received.add(&slice, 3);
+            }
+            if tick % 3 == 2 {
+                store.flush().or_else(|_| store.flush()).unwrap();
+                store.maintain().or_else(|_| store.maintain()).unwrap();
+            }
+        }
+        let done = n > disk.plan().calls() - before;
+        disk.plan().clear();
+        received.take(of(&store), NAME, 3);
+        drop(store);
+        let store = on(&Arc::new(disk.after_power_cut(0)));
+        received.take_all(of(&store), NAME, 3);
+        assert_eq!(sorted_rows(&received), sorted(all(&store)), "fault {n}");
+        assert_eq!(received.lost, [], "fault {n}");
+        if done {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_failed_confirmation_counts_as_either() {
+    for n in 1..=6 {
+        let disk = Arc::new(MemDisk::default());
+        let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..4);
+        let slice = of(&store).next(NAME, 4).unwrap().unwrap();
+        disk.plan().set(n, Fault::Once);
+        let confirmed = of(&store).confirm(NAME, slice.number);
+        disk.plan().clear();
+        // A block is written while both positions are possible.
+        let again = of(&store).next(NAME, 3).unwrap().unwrap();
+        assert_eq!(
+            confirmed.is_ok(),
+            again.samples != slice.samples && again.samples.times[0] > T0 + S
+        );
+        store.flush().unwrap();
+        store.maintain().unwrap();
+        drop(store);
+        let store = on(&Arc::new(disk.after_kill()));
+        let mut rest = Received::default();
+        rest.take_all(of(&store), NAME, 3);
+        let whole = sorted(all(&store));
+        let mut with = rest.clone();
+        with.add(&slice, 4);
+        assert!(sorted_rows(&rest) == whole || sorted_rows(&with) == whole, "fault {n}: {rest:?}");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_an_output_gap_and_the_follower_continues() {
+    for read in [0, 3] {
+        let disk = Arc::new(MemDisk::default());
+        let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..60);
+        store.flush().unwrap();
+        send(&store, &mut sender, 60..90);
+        let mut received = Received::default();
+        (0..read).for_each(|_| assert!(received.take(of(&store), NAME, 20)));
+        let before = received.samples.len();
+        drop(store);
+        let (path, bytes) = disk.files("/data/blocks").into_iter().next().unwrap();
+        // The middle of the file has pages of rows.
+        disk.damage(&path, |file| file[100..bytes.len() / 8].fill(0x55));
+        let store = on(&disk);
+        assert!(
+            store
+                .scan(&Default::default(), Timestamp(i64::MIN), Timestamp(i64::MAX))
+                .any(|it| it.is_err())
+        );
+        received.take_all(of(&store), NAME, 20);
+        let lost: u64 = received.lost.iter().map(|gap| gap.samples).sum();
+        assert_eq!(received.samples.len() as u64 + lost, 180, "{:?}", received.lost);
+        assert_eq!((received.lost.len(), received.samples.len()), (1, 60 + before));
+        assert!(received.lost[0].why.contains("damaged"), "{:?}", received.lost);
+        assert_eq!(received.lost[0].to, Timestamp(T0 + 59 * S));
+        drop(store);
+        // Confirmed: not reported again.
+        assert_eq!(of(&on(&disk)).next(NAME, 20).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_damaged_rest_file_is_an_output_gap() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    send(&store, &mut sender, 0..10);
+    let mut received = Received::default();
+    received.take(of(&store), NAME, 6);
+    store.flush().unwrap();
+    let is_rest = |path: &PathBuf| path != Path::new(POSITIONS);
+    let path = disk.files("/data/followers").into_keys().find(is_rest).unwrap();
+    disk.damage(&path, |bytes| bytes.truncate(100));
+    received.take_all(of(&store), NAME, 6);
+    let lost = &received.lost;
+    assert_eq!((received.samples.len(), lost.len(), lost[0].samples), (6, 1, 14));
+    assert_eq!(lost[0].from, Timestamp(T0 + 3 * S));
+    assert_eq!(all(&store).len(), 20);
+    // Nothing needs the file any more.
+    store.maintain().unwrap();
+    assert_eq!(disk.files("/data/followers").into_keys().filter(is_rest).count(), 0);
+}
+
+/// The log keeps a batch that was not acknowledged, and a second copy that was. Replay keeps the first one, at another place.
+#[test]
+fn after_an_append_that_cannot_be_cut_off_confirmations_wait_for_a_block() {
+    for killed in [false, true] {
+        let disk = Arc::new(MemDisk::default());
+        let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+        of(&store).follow(NAME, FollowFrom::Now).unwrap();
+        send(&store, &mut sender, 0..2);
+        let mut received = Received::default();
+        assert!(received.take(of(&store), NAME, 10));
+        // The record is written; it is neither synced nor cut off.
+        disk.plan().set(2, Fault::Dead);
+        let first = sender.batch(&samples(2));
+        assert_ne!(append(&store, vec![first.clone()]), [STORED]);
+        disk.plan().clear();
+        let second = sender.batch(&samples(3));
+        assert_eq!(append(&store, vec![second, first]), [STORED, STORED]);
+        let slice = of(&store).next(NAME, 10).unwrap().unwrap();
+        let error = of(&store).confirm(NAME, slice.number).unwrap_err();
+        assert!(matches!(error, FollowError::Store(StorageError::Unavailable(_))), "{error:?}");
+        if killed {
+            drop(store);
+            let store = on(&Arc::new(disk.after_kill()));
+            received.take_all(of(&store), NAME, 2);
+            assert_eq!(sorted_rows(&received), sorted(all(&store)));
+            continue;
+        }
+        store.flush().unwrap();
+        of(&store).confirm(NAME, slice.number).unwrap();
+        received.add(&slice, 10);
+        send(&store, &mut sender, 4..6);
+        received.take_all(of(&store), NAME, 10);
+        assert_eq!(sorted_rows(&received), sorted(all(&store)));
+    }
+}
