@@ -270,8 +270,7 @@ fn a_table_without_the_rest_of_kwollect_is_given_back_as_it_was() {
         let (here, _) = out.split_once("Roles, their settings").unwrap();
         let (first, here) = here.split_once('\n').unwrap();
         assert!(first.contains("except for the following"), "{first}");
-        let here: Vec<_> =
-            here.lines().map(|line| line.trim().trim_end_matches(';')).collect();
+        let here: Vec<_> = here.lines().map(|line| line.trim().trim_end_matches(';')).collect();
         assert_eq!(here, left);
         site.as_superuser("kwdb", &here.join("; "));
         assert_eq!(site.dump("kwdb"), before);

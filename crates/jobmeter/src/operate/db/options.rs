@@ -270,8 +270,6 @@ pub(crate) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
     use super::SetupArgs;
     use clap::{Args as _, FromArgMatches as _};
 
