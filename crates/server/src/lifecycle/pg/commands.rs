@@ -17,9 +17,7 @@ impl Session {
         announces: bool,
     ) -> Result<(), Failure> {
         self.must_not_have_failed(&portal.command)?;
-        if reads_or_writes(&portal.command) {
-            self.settings.queries();
-        }
+        self.settings.note_query(reads_or_writes(&portal.command));
         match portal.command.clone() {
             Command::Empty => self.out.empty(EMPTY_QUERY),
             Command::Begin(is_read_only) => {

@@ -261,9 +261,9 @@ impl SessionSettings {
         self.show("timezone").map_or("UTC", |(_, zone)| zone)
     }
 
-    /// Notes that a statement of the transaction reads or writes.
-    pub(super) const fn queries(&mut self) {
-        self.has_queried = true;
+    /// Notes whether a statement of the transaction reads or writes.
+    pub(super) const fn note_query(&mut self, reads_or_writes: bool) {
+        self.has_queried |= reads_or_writes;
     }
 
     /// Keeps the values for a savepoint.
@@ -433,7 +433,7 @@ mod tests {
         settings.savepoint();
         assert!(set(&mut settings, "of").unwrap_err().contains("inside a read-only transaction"));
         settings.release(0);
-        settings.queries();
+        settings.note_query(true);
         assert!(set(&mut settings, "0").unwrap_err().contains("before any query"));
         settings.reset();
         assert!(settings.is_read_only());
@@ -445,7 +445,7 @@ mod tests {
         assert!(settings.is_read_only());
         settings.savepoint();
         set(&mut settings, "on").unwrap();
-        settings.queries();
+        settings.note_query(true);
         settings.rollback();
         assert!(settings.is_read_only());
         set(&mut settings, "off").unwrap();
