@@ -371,3 +371,44 @@ fn a_session_ends_with_its_token() {
     }
     works(&server);
 }
+
+#[test]
+fn rows_of_messages_that_fail_are_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = PgServer::start(dir.path(), &[]);
+    let (mut stream, _) = session(server.port, PUSHER);
+    let mut code = |messages: &[Vec<u8>]| {
+        stream.write_all(&messages.concat()).unwrap();
+        let answers = until_kind(&mut stream, b'Z');
+        let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
+        let error = String::from_utf8_lossy(&error).into_owned();
+        Some(error.split("\0C").nth(1)?.chars().take(5).collect::<String>())
+    };
+    let parse = |text: &str| message(b'P', format!("\0{text}\0\0\0").as_bytes());
+    let bind = |statement: &str| message(b'B', format!("\0{statement}\0\0\0\0\0\0\0").as_bytes());
+    let query = |text: &str| message(b'Q', format!("{text}\0").as_bytes());
+    let (execute, sync) = (|| message(b'E', b"\0\0\0\0\0"), || message(b'S', b""));
+    let insert = "INSERT INTO metrics(device_id, metric_id, value) VALUES ('d', 'm', 1)";
+    let twice = [parse(insert), bind(""), execute(), execute(), sync()];
+    assert_eq!(code(&twice).as_deref(), Some("55000"), "a portal runs once");
+    assert_eq!(code(&[query("BEGIN")]), None);
+    assert_eq!(code(&twice).as_deref(), Some("55000"));
+    assert_eq!(code(&[query("COMMIT")]), None);
+    let skipped = [bind("nix"), query(insert), sync()];
+    assert_eq!(code(&skipped).as_deref(), Some("26000"), "messages are skipped until Sync");
+    assert_eq!(code(&[parse("SELECT $1::text"), bind(""), sync()]).as_deref(), Some("08P01"));
+    let mode = parse("SET TRANSACTION READ ONLY");
+    let only_reads = [mode, bind(""), execute(), parse(insert), bind(""), execute(), sync()];
+    assert_eq!(code(&only_reads).as_deref(), Some("25006"));
+    assert_eq!(code(&[query("SET statement_timeout = '300ms'")]), None);
+    let copy = || query("COPY metrics (device_id, metric_id, value) FROM STDIN");
+    let row = || message(b'd', b"d\tm\t1\n");
+    assert_eq!(code(&[copy(), row()]).as_deref(), Some("57014"), "COPY ends at its limit");
+    assert_eq!(code(&[message(b'c', b""), query("RESET statement_timeout")]), None);
+    assert_eq!(server.rows(Some(READER), "SELECT count(*) FROM metrics"), "0");
+    stream.write_all(&[copy(), row()].concat()).unwrap();
+    until_kind(&mut stream, b'G');
+    assert_eq!(server.server.running.end(), 0, "a COPY under way delays no stop");
+    let end = String::from_utf8_lossy(&rest(&mut stream)).into_owned();
+    assert!(end.contains("C57P01\0"), "{end}");
+}

@@ -1,9 +1,12 @@
 //! Statements that need no engine: transactions, settings, cursors and writes.
 
-use crate::insert::{Copy, Insert, Parser, Value, copy, insert};
+use crate::insert::{Copy, Insert, Value, copy, insert};
+use crate::parser::Parser;
 use crate::prepare::{execute, prepare, written_with};
 use crate::scanner::{SyntaxError, Token};
-use crate::transaction::modes;
+use crate::setting::{Setting, set, setting, show};
+use crate::transaction::{ending, modes};
+use std::sync::Arc;
 
 /// How many rows of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +34,15 @@ pub enum Command {
     Release(String),
     /// Returns to a savepoint.
     RollbackTo(String),
-    /// Sets a parameter; `None`: to its default.
-    Set(String, Option<String>),
+    /// Sets a parameter.
+    Set {
+        /// Its name.
+        name: String,
+        /// Its value; `None`: its default.
+        value: Option<String>,
+        /// Whether it ends with the transaction.
+        local: bool,
+    },
     /// A setting of the transaction. It may state whether it only reads.
     SetTransaction(Option<bool>),
     /// Returns a parameter.
@@ -84,7 +94,7 @@ pub enum Command {
     /// Stops listening, which never began.
     Unlisten,
     /// Inserts rows.
-    Insert(Insert),
+    Insert(Arc<Insert>),
     /// Copies rows.
     Copy(Copy),
     /// A statement that would write elsewhere, by its first keyword.
@@ -135,18 +145,21 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
     parser.take()?;
     let found = match &*first {
         "begin" | "start" => Command::Begin(modes(&mut parser)?),
-        "commit" | "end" => modes(&mut parser).map(|_| Command::Commit)?,
-        "abort" => modes(&mut parser).map(|_| Command::Rollback)?,
+        "commit" | "end" => ending(&mut parser).map(|()| Command::Commit)?,
+        "abort" => ending(&mut parser).map(|()| Command::Rollback)?,
         "rollback" => rollback(&mut parser)?,
         "savepoint" => Command::Savepoint(parser.name()?),
         "release" => {
             parser.accept("savepoint")?;
             Command::Release(parser.name()?)
         }
-        "set" => set(&mut parser, text)?,
-        "show" => show(&mut parser)?,
+        "set" => match set(&mut parser, text)? {
+            Setting::Parameter { name, value, local } => Command::Set { name, value, local },
+            Setting::Transaction(mode) => Command::SetTransaction(mode),
+        },
+        "show" => show(&mut parser)?.map_or(Command::Read, Command::Show),
         "reset" if parser.accept("all")? => Command::ResetAll,
-        "reset" => Command::Set(setting(&mut parser)?, None),
+        "reset" => Command::Set { name: setting(&mut parser)?, value: None, local: false },
         "discard" => Command::Discard(parser.name()?),
         "prepare" | "execute" | "deallocate" => prepared(&first, start, &mut parser)?,
         "with" => written_with(&mut parser)?.map_or(Command::Read, Command::Write),
@@ -161,9 +174,10 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
             parser.take()?;
             Command::Unlisten
         }
-        "insert" => {
-            insert(&mut parser)?.map_or_else(|| Command::Write(first.clone()), Command::Insert)
-        }
+        "insert" => match insert(&mut parser)? {
+            Some(insert) => Command::Insert(Arc::new(insert)),
+            None => Command::Write(first),
+        },
         "copy" => {
             copy(text, &mut parser)?.map_or_else(|| Command::Write(first.clone()), Command::Copy)
         }
@@ -203,106 +217,16 @@ fn prepared(first: &str, start: usize, parser: &mut Parser<'_>) -> Result<Comman
     }
 }
 
-/// Takes the modes of all later transactions.
-fn characteristics(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    let value = |is_read_only| if is_read_only { "on" } else { "off" };
-    Ok(match modes(parser)? {
-        Some(is_read_only) => Command::Set(
-            "default_transaction_read_only".to_owned(),
-            Some(value(is_read_only).to_owned()),
-        ),
-        None => Command::SetTransaction(None),
-    })
-}
-
 /// Reads ROLLBACK after its keyword.
 fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
     if parser.accept("work")? || parser.accept("transaction")? {
         // Either word may precede TO.
     }
     if !parser.accept("to")? {
-        return modes(parser).map(|_| Command::Rollback);
+        return ending(parser).map(|()| Command::Rollback);
     }
     parser.accept("savepoint")?;
     Ok(Command::RollbackTo(parser.name()?))
-}
-
-/// Takes the name of a parameter, which may have two parts.
-fn setting(parser: &mut Parser<'_>) -> Result<String, SyntaxError> {
-    let mut name = parser.name()?;
-    if name == "time" && parser.accept("zone")? {
-        return Ok("timezone".to_owned());
-    }
-    while parser.accept_sign('.')? {
-        name = format!("{name}.{}", parser.name()?);
-    }
-    Ok(name.to_lowercase())
-}
-
-fn set(parser: &mut Parser<'_>, text: &str) -> Result<Command, SyntaxError> {
-    if parser.accept("session")? {
-        if parser.accept("characteristics")? {
-            parser.accept("as")?;
-            return characteristics(parser);
-        }
-    } else {
-        parser.accept("local")?;
-    }
-    let at = parser.at();
-    if parser.accept("transaction")? {
-        return modes(parser).map(Command::SetTransaction);
-    }
-    let name = match parser.accept("names")? {
-        true => "client_encoding".to_owned(),
-        false => setting(parser)?,
-    };
-    if matches!(&*name, "role" | "authorization" | "constraints") {
-        let what = format!(
-            "SET {} is not supported: the caller of a session is fixed",
-            name.to_uppercase()
-        );
-        return Err(SyntaxError::unsupported(at, what));
-    }
-    if !parser.accept_sign('=')? {
-        parser.accept("to")?;
-    }
-    let from = parser.at();
-    let mut values = Vec::new();
-    let mut after_comma = true;
-    while parser.peek().is_some() {
-        let at = parser.at();
-        match parser.take()? {
-            Some(Token::Sign(',')) => after_comma = true,
-            Some(Token::Sign('-')) => values.push("-".to_owned()),
-            Some(
-                Token::Word(word) | Token::Quoted(word) | Token::Text(word) | Token::Number(word),
-            ) => {
-                match values.last_mut().filter(|_| !after_comma) {
-                    Some(last) => last.push_str(&word),
-                    None => values.push(word),
-                }
-                after_comma = false;
-            }
-            _ => return Err(SyntaxError::new(at, "syntax error: expected a value")),
-        }
-    }
-    match &*values {
-        [] => Err(SyntaxError::new(from.min(text.len()), "syntax error: expected a value")),
-        [word] if word == "default" => Ok(Command::Set(name, None)),
-        _ => Ok(Command::Set(name, Some(values.join(", ")))),
-    }
-}
-
-fn show(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    if parser.peek().is_some_and(|token| token.is("tables") || token.is("columns")) {
-        return Ok(Command::Read);
-    }
-    if parser.accept("transaction")? {
-        parser.accept("isolation")?;
-        parser.accept("level")?;
-        return Ok(Command::Show("transaction_isolation".to_owned()));
-    }
-    setting(parser).map(Command::Show)
 }
 
 fn declare(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
@@ -365,7 +289,11 @@ mod tests {
 
     #[test]
     fn statements_of_a_session() {
-        let set = |name: &str, value: &str| Command::Set(name.to_owned(), Some(value.to_owned()));
+        let set = |name: &str, value: Option<&str>, local| Command::Set {
+            name: name.to_owned(),
+            value: value.map(str::to_owned),
+            local,
+        };
         let fetch = |count, skips| Command::Fetch { name: "c 1".to_owned(), count, skips };
         for (text, want) in [
             ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", Command::Begin(Some(true))),
@@ -375,14 +303,14 @@ mod tests {
             ("ROLLBACK", Command::Rollback),
             (
                 "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-                Command::Set("default_transaction_read_only".into(), Some("on".into())),
+                set("default_transaction_read_only", Some("on"), false),
             ),
             ("SET TRANSACTION READ WRITE", Command::SetTransaction(Some(false))),
             ("COMMIT AND NO CHAIN", Command::Commit),
-            ("SET LOCAL DateStyle TO ISO, MDY", set("datestyle", "iso, mdy")),
-            ("SET TIME ZONE 'Europe/Paris'", set("timezone", "Europe/Paris")),
-            ("SET statement_timeout = '5s'", set("statement_timeout", "5s")),
-            ("SET x TO DEFAULT", Command::Set("x".into(), None)),
+            ("SET LOCAL DateStyle TO ISO, MDY", set("datestyle", Some("iso, mdy"), true)),
+            ("SET TIME ZONE 'Europe/Paris'", set("timezone", Some("Europe/Paris"), false)),
+            ("SET statement_timeout = '5s'", set("statement_timeout", Some("5s"), false)),
+            ("SET x TO DEFAULT", set("x", None, false)),
             ("SHOW TRANSACTION ISOLATION LEVEL", Command::Show("transaction_isolation".into())),
             ("SHOW tables", Command::Read),
             ("DISCARD ALL", Command::Discard("all".into())),
@@ -433,6 +361,17 @@ mod tests {
             ("PREPARE p SELECT 1", "42601", 10),
             ("PREPARE TRANSACTION 'x'", "0A000", 0),
             ("COMMIT AND CHAIN", "0A000", 11),
+            ("COMMIT READ ONLY", "42601", 7),
+            ("ROLLBACK ISOLATION LEVEL SERIALIZABLE", "42601", 9),
+            ("BEGIN AND NO CHAIN", "42601", 6),
+            ("INSERT INTO metrics(value) VALUES ('x'::nope)", "42704", 40),
+            ("INSERT INTO metrics(value) VALUES (1, '1'::text)", "42601", 34),
+            ("INSERT INTO metrics(value) VALUES ('1'::text)", "42804", 35),
+            ("INSERT INTO metrics(value) VALUES (now())", "42804", 35),
+            ("INSERT INTO metrics(labels) VALUES ($1::int)", "42804", 36),
+            ("INSERT INTO metrics(device_id) VALUES (0x10)", "42601", 39),
+            ("INSERT INTO metrics(value) VALUES (DEFAULT::int)", "42601", 35),
+            ("INSERT INTO metrics(value) VALUES (-'5')", "0A000", 35),
             ("ROLLBACK AND CHAIN", "0A000", 13),
             (&format!("SAVEPOINT {}", "x".repeat(257)), "42622", 10),
             ("EXECUTE p(now() - 1)", "42601", 16),
@@ -448,7 +387,7 @@ mod tests {
                     ('d', 'm', -1.5e3, '{}'::jsonb), ($1, 'm', $2, NULL), ('d', 'm', 'NaN'::double precision, DEFAULT)";
         let Ok(Command::Insert(insert)) = command(text) else { panic!("{:?}", command(text)) };
         assert_eq!(insert.parameter_types(), [oid::TEXT, oid::FLOAT8]);
-        assert_eq!(insert.clone().rows(&[]), Err(1));
+        assert_eq!(insert.rows(&[]).unwrap_err().code, "42P02");
         let rows = insert.rows(&[Some("e".into()), None]).unwrap();
         let texts = |row: [Option<&str>; 5]| row.map(|text| text.map(str::to_owned));
         let want = [
@@ -457,6 +396,44 @@ mod tests {
             texts([None, Some("d"), Some("m"), Some("NaN"), None]),
         ];
         assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn values_have_their_signs_and_casts() {
+        let rows = |column: &str, values: &str, parameters: &[Option<String>]| {
+            let text = format!("INSERT INTO metrics({column}) VALUES ({values})");
+            match command(&text) {
+                Ok(Command::Insert(insert)) => insert.rows(parameters).map_err(|error| error.code),
+                other => panic!("{text}: {other:?}"),
+            }
+        };
+        for (given, want) in [
+            ("-+7", "-7"),
+            ("-+-4", "4"),
+            ("+-+4", "-4"),
+            ("- -5", "5"),
+            ("2.7::integer", "3"),
+            ("-2.5::int", "-3"),
+            ("2.5::float8::int", "2"),
+            ("16777217::real", "1.6777216e7"),
+            ("int '7'", "7"),
+            ("double precision '1.5'", "1.5e0"),
+            ("-'1.50'::numeric(3, 1)", "-1.5"),
+        ] {
+            let found = rows("value", given, &[]).unwrap();
+            assert_eq!(found.first().and_then(|row| row[3].as_deref()), Some(want), "{given}");
+        }
+        let given = [Some("2.7".to_owned())];
+        assert_eq!(rows("value", "$1::int", &given), Err("22P02"));
+        assert_eq!(rows("value", "$1::float8", &given).unwrap()[0][3].as_deref(), Some("2.7e0"));
+        assert_eq!(
+            rows("device_id", "$1::varchar(2)", &given).unwrap()[0][1].as_deref(),
+            Some("2.")
+        );
+        let many = format!("INSERT INTO metrics(value) VALUES (1){}", ",(1)".repeat(9999));
+        let Ok(Command::Insert(insert)) = command(&many) else { panic!("no INSERT") };
+        assert!(insert.bytes() < 10 * many.len(), "{} bytes", insert.bytes());
+        assert_eq!(insert.rows(&[]).unwrap().len(), 10_000);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Options {
     pub format: Format,
     /// Whether the first line has the names.
     pub header: bool,
+    /// Whether these names must be those of the columns.
+    pub matches: bool,
     /// Character between two fields.
     pub delimiter: char,
     /// Text of null.
@@ -49,7 +51,15 @@ impl Options {
     /// The defaults of a format.
     pub fn of(format: Format) -> Self {
         let (delimiter, null) = if format == Format::Csv { (',', "") } else { ('\t', "\\N") };
-        Self { format, header: false, delimiter, null: null.to_owned(), quote: '"', escape: '"' }
+        Self {
+            format,
+            header: false,
+            matches: false,
+            delimiter,
+            null: null.to_owned(),
+            quote: '"',
+            escape: '"',
+        }
     }
 }
 
@@ -118,7 +128,23 @@ impl Rows<'_> {
         Ok(())
     }
 
+    /// Checks the names of the columns in the first line.
+    fn check_head(&self, names: &[Option<String>]) -> Result<(), BadRow> {
+        let want = self.columns.iter().map(|place| COLUMNS.get(*place).map(|column| column.0));
+        if names.iter().map(Option::as_deref).eq(want.clone()) {
+            return Ok(());
+        }
+        let want: Vec<&str> = want.flatten().collect();
+        bad(1, format!("the first line has other names than the columns {}", want.join(", ")))
+    }
+
     fn text(mut self, text: &str, options: &Options) -> Result<Vec<Row>, BadRow> {
+        if options.matches
+            && let Some(head) = text.lines().next()
+        {
+            let names = fields_of(head, options.delimiter).into_iter().map(unescaped);
+            self.check_head(&names.collect::<Vec<_>>())?;
+        }
         for line in text.lines().skip(usize::from(options.header)) {
             if line == "\\." || self.is_full() {
                 break;
@@ -148,8 +174,10 @@ impl Rows<'_> {
             let Some(record) = records.next() else {
                 return bad(number, "a quote has no end");
             };
-            if !std::mem::take(&mut is_head) {
-                self.add(record)?;
+            match std::mem::take(&mut is_head) {
+                false => self.add(record)?,
+                true if options.matches => self.check_head(&record)?,
+                true => {}
             }
         }
         Ok(self.rows)
@@ -279,7 +307,7 @@ impl Records<'_> {
                 {
                     field.extend(characters.next());
                 }
-                Some(c) if c == quote && (inside || field.is_empty()) => {
+                Some(c) if c == quote => {
                     (was_quoted, inside) = (true, !inside);
                 }
                 Some(c) if inside => field.push(c),
@@ -332,8 +360,27 @@ mod tests {
         let want =
             [[None, Some("a\n\"b"), Some("m"), None, None], [None, None, Some(""), None, None]];
         assert_eq!(rows, want.map(row));
+        let quotes = b"\"a\"b\"c\",a\"\"\r\nd\"x,y\"z,\"\"\"q\"\"\"\n";
+        let found = super::rows(quotes, &Options::of(Format::Csv), &[1, 2], 10).unwrap();
+        let want = [["abc", "a"], ["dx,yz", "\"q\""]];
+        assert_eq!(found, want.map(|[a, b]| row([None, Some(a), Some(b), None, None])));
         let unclosed = super::rows(b"\"a", &Options::of(Format::Csv), &[1], 10);
         assert_eq!(unclosed.unwrap_err().to_string(), "row 1: a quote has no end");
+    }
+
+    #[test]
+    fn names_in_the_first_line_must_match() {
+        for (format, good, bad) in [
+            (Format::Csv, "device_id,metric_id\nd,m\n", "metric_id,device_id\nm,d\n"),
+            (Format::Csv, "\"device_id\",metric_id\nd,m\n", "device_id\nd,m\n"),
+            (Format::Text, "device_id\tmetric_id\nd\tm\n", "device_id\t\\N\nd\tm\n"),
+        ] {
+            let options = Options { header: true, matches: true, ..Options::of(format) };
+            let found = rows(good.as_bytes(), &options, &[1, 2], 10).unwrap();
+            assert_eq!(found, [row([None, Some("d"), Some("m"), None, None])]);
+            assert!(rows(bad.as_bytes(), &options, &[1, 2], 10).is_err(), "{bad}");
+            assert!(rows(b"", &options, &[1, 2], 10).unwrap().is_empty());
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `INSERT INTO metrics … VALUES …` and `COPY metrics …`.
 
+use crate::cast::{Kind, assign, begins_type, cast, is_number, negated, type_name};
 use crate::copy::{COLUMNS, Format, Options, Row};
-use crate::frontend::NAME_BYTES_MAX;
-use crate::scanner::{Scanner, SyntaxError, Token};
+use crate::oid;
+use crate::parser::Parser;
+use crate::scanner::{SyntaxError, Token};
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +13,27 @@ pub enum Value {
     Null,
     /// A literal.
     Text(String),
-    /// A parameter, from 1.
-    Parameter(u16),
+    /// A parameter, from 1, with the type of its cast.
+    Parameter(u16, Option<Kind>),
+}
+
+/// A value of a row in few bytes: a message may have hundreds of thousands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Null,
+    /// A literal, with its bytes in the text of all.
+    Text(usize),
+    Parameter(u16, Option<Kind>),
 }
 
 /// Rows to insert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insert {
     columns: Vec<usize>,
-    rows: Vec<Vec<Value>>,
+    /// The values of all rows, one row after another.
+    cells: Vec<Cell>,
+    /// The literals of all rows.
+    texts: String,
 }
 
 /// Direction of a COPY, with its table or query.
@@ -41,132 +55,79 @@ pub struct Copy {
 }
 
 impl Insert {
-    /// Types of the parameters, by their columns.
+    /// Types of the parameters, by their casts and columns.
     pub fn parameter_types(&self) -> Vec<u32> {
         let mut types = Vec::new();
-        for row in &self.rows {
-            for (value, place) in row.iter().zip(&self.columns) {
-                let Value::Parameter(number) = value else { continue };
-                let number = usize::from(*number);
-                types.resize(types.len().max(number), crate::oid::TEXT);
-                let kind = COLUMNS.get(*place).map_or(crate::oid::TEXT, |column| column.1);
-                if let Some(slot) = types.get_mut(number.saturating_sub(1)) {
-                    *slot = kind;
-                }
+        for (cell, place) in self.cells.iter().zip(self.columns.iter().cycle()) {
+            let Cell::Parameter(number, kind) = cell else { continue };
+            let number = usize::from(*number);
+            types.resize(types.len().max(number), oid::TEXT);
+            let of_column = COLUMNS.get(*place).map_or(oid::TEXT, |column| column.1);
+            if let Some(slot) = types.get_mut(number.saturating_sub(1)) {
+                *slot = kind.map_or(of_column, |kind| kind.oid);
             }
         }
         types
     }
 
+    /// Bytes of memory that it holds.
+    pub const fn bytes(&self) -> usize {
+        self.cells.capacity() * size_of::<Cell>() + self.texts.capacity()
+    }
+
     /// The rows with these parameters.
     ///
     /// # Errors
-    /// A parameter is missing; the error is its number.
-    pub fn rows(self, parameters: &[Option<String>]) -> Result<Vec<Row>, u16> {
-        let mut rows = Vec::with_capacity(self.rows.len());
-        for values in self.rows {
+    /// A parameter is missing (42P02), or is no value of its cast. The place of the error is 0.
+    pub fn rows(&self, parameters: &[Option<String>]) -> Result<Vec<Row>, SyntaxError> {
+        let width = self.columns.len().max(1);
+        let mut rows = Vec::with_capacity(self.cells.len() / width);
+        let mut texts = self.texts.as_str();
+        for cells in self.cells.chunks(width) {
             let mut row = Row::default();
-            for (place, value) in self.columns.iter().zip(values) {
-                let Some(slot) = row.get_mut(*place) else { continue };
-                *slot = match value {
-                    Value::Null => None,
-                    Value::Text(text) => Some(text),
-                    Value::Parameter(number) => {
-                        let parameter = parameters.get(usize::from(number).saturating_sub(1));
-                        parameter.ok_or(number)?.clone()
+            for (place, cell) in self.columns.iter().zip(cells) {
+                let value = match *cell {
+                    Cell::Null => None,
+                    Cell::Text(bytes) => {
+                        let (text, rest) = texts.split_at_checked(bytes).unwrap_or_default();
+                        texts = rest;
+                        Some(text.to_owned())
                     }
+                    Cell::Parameter(number, kind) => parameter(parameters, number, kind)?,
                 };
+                if let Some(slot) = row.get_mut(*place) {
+                    *slot = value;
+                }
             }
             rows.push(row);
         }
         Ok(rows)
     }
-}
 
-/// Takes tokens with one of lookahead.
-pub(crate) struct Parser<'a> {
-    scanner: Scanner<'a>,
-    next: Option<(usize, Token)>,
-    end: usize,
-}
-
-impl<'a> Parser<'a> {
-    pub(crate) fn new(text: &'a str) -> Result<Self, SyntaxError> {
-        let mut scanner = Scanner::new(text);
-        let next = scanner.token()?;
-        Ok(Self { scanner, next, end: text.len() })
-    }
-
-    pub(crate) fn peek(&self) -> Option<&Token> {
-        self.next.as_ref().map(|(_, token)| token)
-    }
-
-    /// Byte of the next token.
-    pub(crate) fn at(&self) -> usize {
-        self.next.as_ref().map_or(self.end, |(at, _)| *at)
-    }
-
-    pub(crate) fn take(&mut self) -> Result<Option<Token>, SyntaxError> {
-        let next = self.scanner.token()?;
-        Ok(std::mem::replace(&mut self.next, next).map(|(_, token)| token))
-    }
-
-    /// Takes a keyword if it is the next.
-    pub(crate) fn accept(&mut self, word: &str) -> Result<bool, SyntaxError> {
-        let is = self.peek().is_some_and(|token| token.is(word));
-        if is {
-            self.take()?;
-        }
-        Ok(is)
-    }
-
-    pub(crate) fn accept_sign(&mut self, sign: char) -> Result<bool, SyntaxError> {
-        let is = self.peek() == Some(&Token::Sign(sign));
-        if is {
-            self.take()?;
-        }
-        Ok(is)
-    }
-
-    pub(crate) fn wrong(&self, want: &str) -> SyntaxError {
-        SyntaxError::new(self.at(), format!("syntax error: expected {want}"))
-    }
-
-    pub(crate) fn expect_sign(&mut self, sign: char) -> Result<(), SyntaxError> {
-        if self.accept_sign(sign)? { Ok(()) } else { Err(self.wrong(&format!("`{sign}`"))) }
-    }
-
-    /// Takes a name.
-    pub(crate) fn name(&mut self) -> Result<String, SyntaxError> {
-        match self.peek() {
-            Some(Token::Word(name) | Token::Quoted(name)) => {
-                let name = name.clone();
-                if name.len() > NAME_BYTES_MAX {
-                    let what = format!("a name has at most {NAME_BYTES_MAX} bytes");
-                    return Err(SyntaxError { code: "42622", ..SyntaxError::new(self.at(), what) });
-                }
-                self.take()?;
-                Ok(name)
+    fn add(&mut self, value: Value) {
+        self.cells.push(match value {
+            Value::Null => Cell::Null,
+            Value::Text(text) => {
+                self.texts.push_str(&text);
+                Cell::Text(text.len())
             }
-            _ => Err(self.wrong("a name")),
-        }
+            Value::Parameter(number, kind) => Cell::Parameter(number, kind),
+        });
     }
+}
 
-    /// Takes items with commas between them, and the bracket that closes their list.
-    pub(crate) fn items<T>(
-        &mut self,
-        item: impl Fn(&mut Self) -> Result<T, SyntaxError>,
-    ) -> Result<Vec<T>, SyntaxError> {
-        let mut items = vec![item(self)?];
-        while self.accept_sign(',')? {
-            items.push(item(self)?);
-        }
-        self.expect_sign(')')?;
-        Ok(items)
-    }
-
-    pub(crate) fn end(&self) -> Result<(), SyntaxError> {
-        if self.next.is_none() { Ok(()) } else { Err(self.wrong("the end of the statement")) }
+fn parameter(
+    parameters: &[Option<String>],
+    number: u16,
+    kind: Option<Kind>,
+) -> Result<Option<String>, SyntaxError> {
+    let given = parameters.get(usize::from(number).saturating_sub(1)).ok_or_else(|| {
+        let what = format!("there is no parameter ${number}");
+        SyntaxError { code: "42P02", ..SyntaxError::new(0, what) }
+    })?;
+    match (given, kind) {
+        (Some(text), Some(kind)) => cast(text, oid::UNKNOWN, kind).map(Some),
+        _ => Ok(given.clone()),
     }
 }
 
@@ -223,16 +184,22 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
             "rows are inserted with VALUES and with COPY, and not from a query",
         ));
     }
-    let mut rows = Vec::new();
+    let mut insert = Insert { columns, cells: Vec::new(), texts: String::new() };
     loop {
         let at = parser.at();
         parser.expect_sign('(')?;
-        let values = parser.items(value)?;
-        if values.len() != columns.len() {
-            let what = format!("a row has {} values for {} columns", values.len(), columns.len());
-            return Err(SyntaxError::new(at, what));
+        let values = parser.items(|parser| Ok((parser.at(), value(parser)?)))?;
+        let (has, want) = (values.len(), insert.columns.len());
+        if has != want {
+            return Err(SyntaxError::new(at, format!("a row has {has} values for {want} columns")));
         }
-        rows.push(values);
+        for ((at, (value, from)), place) in values.into_iter().zip(0_usize..) {
+            let column = insert.columns.get(place).and_then(|place| COLUMNS.get(*place));
+            column
+                .map_or(Ok(()), |column| assign(from, *column))
+                .map_err(|error| error.moved(at))?;
+            insert.add(value);
+        }
         if !parser.accept_sign(',')? {
             break;
         }
@@ -242,57 +209,94 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
         return Err(SyntaxError::unsupported(parser.at(), what));
     }
     parser.end()?;
-    Ok(Some(Insert { columns, rows }))
+    insert.cells.shrink_to_fit();
+    insert.texts.shrink_to_fit();
+    Ok(Some(insert))
 }
 
-/// Takes a literal, with or without a cast.
-pub(crate) fn value(parser: &mut Parser<'_>) -> Result<Value, SyntaxError> {
-    let at = parser.at();
-    let wrong = |parser: &Parser<'_>| {
-        let what =
-            "a value of INSERT and EXECUTE is a literal, a parameter, NULL, DEFAULT or now()";
-        SyntaxError::unsupported(at.min(parser.at()), what)
-    };
-    let mut sign = "";
+/// Takes a literal with its signs and casts. Returns it with the ID of its type.
+pub(crate) fn value(parser: &mut Parser<'_>) -> Result<(Value, u32), SyntaxError> {
+    let (start, mut signs, mut is_negative) = (parser.at(), 0_usize, false);
     while let Some(Token::Sign(c @ ('-' | '+'))) = parser.peek() {
-        sign = if *c == '-' && sign.is_empty() { "-" } else { "" };
+        (signs, is_negative) = (signs + 1, is_negative ^ (*c == '-'));
         parser.take()?;
     }
-    let token = parser.take()?.ok_or_else(|| wrong(parser))?;
-    let value = match token {
-        Token::Number(number) => Value::Text(format!("{sign}{number}")),
-        _ if !sign.is_empty() => return Err(wrong(parser)),
-        Token::Text(text) => Value::Text(text),
-        Token::Parameter(number) => Value::Parameter(number),
-        Token::Word(word) => match &*word {
-            "null" | "default" | "current_timestamp" => Value::Null,
-            "true" | "false" => Value::Text(word),
+    let (mut value, mut from) = literal(parser, start)?;
+    while parser.accept_sign(':')? {
+        parser.expect_sign(':')?;
+        let at = parser.at();
+        let kind = type_name(parser)?;
+        value = match value {
+            Value::Text(text) => {
+                Value::Text(cast(&text, from, kind).map_err(|error| error.moved(start))?)
+            }
+            Value::Parameter(number, None) => Value::Parameter(number, Some(kind)),
+            Value::Parameter(..) => {
+                let what = "a parameter has one cast";
+                return Err(SyntaxError::unsupported(at, what));
+            }
+            Value::Null => Value::Null,
+        };
+        from = kind.oid;
+    }
+    match value {
+        _ if signs == 0 => Ok((value, from)),
+        Value::Text(text) if is_number(from) => {
+            let text = if is_negative { negated(&text, from) } else { Ok(text) };
+            Ok((Value::Text(text.map_err(|error| error.moved(start))?), from))
+        }
+        _ => Err(no_value(start)),
+    }
+}
+
+fn no_value(at: usize) -> SyntaxError {
+    let what = "a value of INSERT and EXECUTE is a literal, a parameter, NULL, DEFAULT or now()";
+    SyntaxError::unsupported(at, what)
+}
+
+/// Takes a literal without signs, and returns it with the ID of its type.
+fn literal(parser: &mut Parser<'_>, start: usize) -> Result<(Value, u32), SyntaxError> {
+    let at = parser.at();
+    if let Some(Token::Word(word)) = parser.peek()
+        && begins_type(word)
+    {
+        let kind = type_name(parser)?;
+        return match parser.take()? {
+            Some(Token::Text(text)) => cast(&text, oid::UNKNOWN, kind)
+                .map(|text| (Value::Text(text), kind.oid))
+                .map_err(|error| error.moved(at)),
+            _ => Err(no_value(start)),
+        };
+    }
+    match parser.take()? {
+        Some(Token::Number(number)) => {
+            if number.contains(|c: char| !matches!(c, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'))
+                || number.parse::<f64>().is_err()
+            {
+                let what = format!("trailing junk after the number `{number}`");
+                return Err(SyntaxError::new(at, what));
+            }
+            Ok((Value::Text(number), oid::NUMERIC))
+        }
+        Some(Token::Text(text)) => Ok((Value::Text(text), oid::UNKNOWN)),
+        Some(Token::Parameter(number)) => Ok((Value::Parameter(number, None), oid::UNKNOWN)),
+        Some(Token::Word(word)) => match &*word {
+            "null" => Ok((Value::Null, oid::UNKNOWN)),
+            "default" if parser.peek() == Some(&Token::Sign(':')) => {
+                Err(SyntaxError::new(at, "DEFAULT is not allowed in this context"))
+            }
+            "default" => Ok((Value::Null, oid::UNKNOWN)),
+            "current_timestamp" => Ok((Value::Null, oid::TIMESTAMPTZ)),
             "now" => {
                 parser.expect_sign('(')?;
                 parser.expect_sign(')')?;
-                Value::Null
+                Ok((Value::Null, oid::TIMESTAMPTZ))
             }
-            "timestamp" | "timestamptz" | "date" | "interval" | "jsonb" | "json" | "text"
-            | "float8" | "numeric" => match parser.take()? {
-                Some(Token::Text(text)) => Value::Text(text),
-                _ => return Err(wrong(parser)),
-            },
-            _ => return Err(wrong(parser)),
+            "true" | "false" => Ok((Value::Text(word), oid::BOOL)),
+            _ => Err(no_value(start)),
         },
-        _ => return Err(wrong(parser)),
-    };
-    while parser.accept_sign(':')? {
-        parser.expect_sign(':')?;
-        parser.name()?;
-        while parser.peek().is_some_and(|token| {
-            ["precision", "with", "without", "time", "zone", "varying"]
-                .iter()
-                .any(|word| token.is(word))
-        }) {
-            parser.take()?;
-        }
+        _ => Err(no_value(start)),
     }
-    Ok(value)
 }
 
 /// Reads a COPY after its first keyword; `None` if it writes to another table.
@@ -330,8 +334,7 @@ pub(crate) fn copy(text: &str, parser: &mut Parser<'_>) -> Result<Option<Copy>, 
             }
             let mut names = Parser::new(list)?;
             let places = columns(&mut names).and_then(|places| names.end().map(|()| places));
-            let moved = |error: SyntaxError| SyntaxError { at: list_at + error.at, ..error };
-            Direction::In(places.map_err(moved)?)
+            Direction::In(places.map_err(|error| error.moved(list_at))?)
         } else {
             let list = list.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
             // The table has further columns, which no client writes.
@@ -352,7 +355,12 @@ pub(crate) fn copy(text: &str, parser: &mut Parser<'_>) -> Result<Option<Copy>, 
     if !parser.accept(end)? {
         return Err(SyntaxError { code: "42501", ..SyntaxError::new(at, what) });
     }
+    let at = parser.at();
     let options = options(parser)?;
+    if options.matches && matches!(direction, Direction::Out(_)) {
+        let what = "cannot use \"match\" with HEADER in COPY TO";
+        return Err(SyntaxError::unsupported(at, what));
+    }
     parser.end()?;
     Ok(Some(Copy { direction, options }))
 }
@@ -415,7 +423,12 @@ fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
             });
         }
         "header" => {
-            options.header = !matches!(&*value.to_lowercase(), "false" | "off" | "0");
+            (options.header, options.matches) = match &*value.to_lowercase() {
+                "" | "true" | "on" | "1" => (true, false),
+                "false" | "off" | "0" => (false, false),
+                "match" => (true, true),
+                _ => return Err("HEADER of COPY is a Boolean value or MATCH".to_owned()),
+            };
         }
         "delimiter" => options.delimiter = one()?,
         "quote" => options.quote = one()?,

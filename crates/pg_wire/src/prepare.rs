@@ -1,24 +1,21 @@
 //! `PREPARE`, `EXECUTE`, and statements that write within or after `WITH`.
 
-use crate::insert::{Parser, Value, value};
-use crate::oid;
+use crate::cast::type_name;
+use crate::insert::{Value, value};
+use crate::parser::Parser;
 use crate::scanner::{SyntaxError, Token};
 
-/// Names of types in SQL beside those of the catalogue.
-const ALIASES: &[(&str, u32)] = &[
-    ("int", oid::INT4),
-    ("float", oid::FLOAT8),
-    ("decimal", oid::NUMERIC),
-    ("dec", oid::NUMERIC),
-    ("string", oid::TEXT),
-];
 /// Keywords of statements that change rows.
 const CHANGES: [&str; 4] = ["insert", "update", "delete", "merge"];
 
 /// Reads `PREPARE` after its keyword: the name, the types of the parameters, and the first byte of the statement.
 pub(crate) fn prepare(parser: &mut Parser<'_>) -> Result<(String, Vec<u32>, usize), SyntaxError> {
     let name = parser.name()?;
-    let types = if parser.accept_sign('(')? { parser.items(type_name)? } else { Vec::new() };
+    let types = if parser.accept_sign('(')? {
+        parser.items(|parser| type_name(parser).map(|kind| kind.oid))?
+    } else {
+        Vec::new()
+    };
     let query = if parser.accept("as")? { parser.at() } else { return Err(parser.wrong("AS")) };
     if parser.peek().is_none() {
         return Err(parser.wrong("a statement"));
@@ -26,54 +23,14 @@ pub(crate) fn prepare(parser: &mut Parser<'_>) -> Result<(String, Vec<u32>, usiz
     Ok((name, types, query))
 }
 
-/// Takes the name of a type, up to a comma or a closing bracket.
-fn type_name(parser: &mut Parser<'_>) -> Result<u32, SyntaxError> {
-    let at = parser.at();
-    let mut words: Vec<String> = Vec::new();
-    let mut is_array = false;
-    loop {
-        match parser.peek().cloned() {
-            Some(Token::Word(word) | Token::Quoted(word)) => {
-                parser.take()?;
-                words.push(word);
-            }
-            Some(Token::Sign('[')) => {
-                parser.take()?;
-                parser.expect_sign(']')?;
-                is_array = true;
-            }
-            // Precision, as in `numeric(10, 2)`.
-            Some(Token::Sign('(')) => {
-                while !parser.accept_sign(')')? {
-                    if parser.take()?.is_none() {
-                        return Err(parser.wrong("`)`"));
-                    }
-                }
-            }
-            Some(Token::Sign('.')) => {
-                parser.take()?;
-                words.clear();
-            }
-            _ => break,
-        }
-    }
-    let name = words.join(" ");
-    let known = oid::TYPES.iter().find(|one| one.1 == name || one.2 == name).map(|one| one.0);
-    let alias = || ALIASES.iter().find(|one| one.0 == name).map(|one| one.1);
-    let array = |element: u32| oid::TYPES.iter().find(|one| one.5 == element).map(|one| one.0);
-    let found = known.or_else(alias);
-    let found = if is_array { found.and_then(array) } else { found };
-    found.ok_or_else(|| {
-        let list = if is_array { "[]" } else { "" };
-        let what = format!("type \"{name}{list}\" does not exist");
-        SyntaxError { code: "42704", ..SyntaxError::new(at, what) }
-    })
-}
-
 /// Reads `EXECUTE` after its keyword: the name and the values.
 pub(crate) fn execute(parser: &mut Parser<'_>) -> Result<(String, Vec<Value>), SyntaxError> {
     let name = parser.name()?;
-    let values = if parser.accept_sign('(')? { parser.items(value)? } else { Vec::new() };
+    let values = if parser.accept_sign('(')? {
+        parser.items(|parser| value(parser).map(|(value, _)| value))?
+    } else {
+        Vec::new()
+    };
     Ok((name, values))
 }
 
@@ -105,6 +62,7 @@ pub(crate) fn written_with(parser: &mut Parser<'_>) -> Result<Option<String>, Sy
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oid;
 
     #[test]
     fn statements_and_values_have_names() {

@@ -41,6 +41,11 @@ impl SyntaxError {
         Self { at, code: "42601", what: what.into() }
     }
 
+    /// The error of a part that begins at this byte.
+    pub(crate) fn moved(self, start: usize) -> Self {
+        Self { at: self.at + start, ..self }
+    }
+
     /// A statement that PostgreSQL has and this server has not.
     pub(crate) fn unsupported(at: usize, what: impl Into<String>) -> Self {
         Self { code: "0A000", ..Self::new(at, what) }
@@ -288,6 +293,17 @@ pub fn statements(text: &str) -> Result<Vec<(usize, &str)>, SyntaxError> {
     Ok(found)
 }
 
+/// The highest number of a statement's parameters; 0 of a text that is no SQL.
+pub fn parameter_count(text: &str) -> usize {
+    let (mut scanner, mut count) = (Scanner::new(text), 0);
+    while let Ok(Some((_, token))) = scanner.token() {
+        if let Token::Parameter(number) = token {
+            count = count.max(number);
+        }
+    }
+    count.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +345,8 @@ mod tests {
             Token::Sign(':'),
         ];
         assert_eq!(tokens, want);
+        assert_eq!(parameter_count("SELECT $2, '$3', \"$4\", $1 -- $5"), 2);
+        assert_eq!(parameter_count("SELECT 1"), 0);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Modes of transactions.
 
-use crate::insert::Parser;
+use crate::parser::Parser;
 use crate::scanner::{SyntaxError, Token};
 
 /// Takes the modes of a transaction, up to the end of the statement. Returns whether they make it read only; `None`: they do
@@ -9,11 +9,7 @@ pub(crate) fn modes(parser: &mut Parser<'_>) -> Result<Option<bool>, SyntaxError
     let (mut before, mut is_read_only) = (String::new(), None);
     while parser.peek().is_some() {
         let at = parser.at();
-        let unsupported = |what: &'static str| Err(SyntaxError::unsupported(at, what));
         let word = match parser.take()? {
-            Some(Token::Word(word)) if matches!(&*word, "prepared" | "prepare") => {
-                return unsupported("two-phase transactions are not supported");
-            }
             Some(Token::Word(word)) if is_mode(&word) => word,
             Some(Token::Sign(',')) => String::new(),
             _ => return Err(SyntaxError::new(at, "syntax error: expected a transaction mode")),
@@ -21,10 +17,6 @@ pub(crate) fn modes(parser: &mut Parser<'_>) -> Result<Option<bool>, SyntaxError
         match (&*before, &*word) {
             ("read", "only") => is_read_only = Some(true),
             ("read", "write") => is_read_only = Some(false),
-            ("no", "chain") => {}
-            (_, "chain") => {
-                return unsupported("AND CHAIN is not supported: begin the next transaction");
-            }
             _ => {}
         }
         before = word;
@@ -32,8 +24,31 @@ pub(crate) fn modes(parser: &mut Parser<'_>) -> Result<Option<bool>, SyntaxError
     Ok(is_read_only)
 }
 
+/// Takes what follows COMMIT or ROLLBACK, up to the end of the statement.
+pub(crate) fn ending(parser: &mut Parser<'_>) -> Result<(), SyntaxError> {
+    let at = parser.at();
+    if parser.accept("prepared")? {
+        return Err(SyntaxError::unsupported(at, "two-phase transactions are not supported"));
+    }
+    if !parser.accept("work")? {
+        parser.accept("transaction")?;
+    }
+    if !parser.accept("and")? {
+        return parser.end();
+    }
+    let (is_chain, at) = (!parser.accept("no")?, parser.at());
+    if !parser.accept("chain")? {
+        return Err(parser.wrong("CHAIN"));
+    }
+    if is_chain {
+        let what = "AND CHAIN is not supported: begin the next transaction";
+        return Err(SyntaxError::unsupported(at, what));
+    }
+    Ok(())
+}
+
 fn is_mode(word: &str) -> bool {
     const MODES: &str = "work transaction isolation level serializable repeatable read committed \
-                         uncommitted write only not deferrable and no chain";
+                         uncommitted write only not deferrable";
     MODES.split_whitespace().any(|mode| mode == word)
 }

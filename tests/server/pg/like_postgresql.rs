@@ -212,10 +212,24 @@ fn transactions_that_only_read_write_nothing() {
         &["BEGIN", "SET TRANSACTION READ ONLY", insert, "COMMIT"],
         &["SET default_transaction_read_only = on", insert, "BEGIN", insert, "ROLLBACK"],
         &["SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", insert],
+        &["BEGIN", "BEGIN READ ONLY", insert, "COMMIT"],
+        &[&format!("SET TRANSACTION READ ONLY; {insert}")],
+        &[&format!("SET transaction_read_only = 'TRU'; {insert}")],
     ] {
         let (_, codes) = both.compare(PUSHER, commands);
         assert!(codes.iter().all(|code| code == "25006") && !codes.is_empty(), "{codes:?}");
     }
+    let off = "SET transaction_read_only = of";
+    for commands in [
+        &["BEGIN READ ONLY", "SELECT 1", "SET TRANSACTION READ WRITE", "ROLLBACK"][..],
+        &["BEGIN READ ONLY", "SELECT 1", "BEGIN READ WRITE", "ROLLBACK"],
+        &["BEGIN READ ONLY", "SAVEPOINT a", off, "ROLLBACK TO a", "SHOW transaction_read_only"],
+        &["SET default_transaction_read_only = o", "SHOW default_transaction_read_only"],
+        &["COMMIT READ ONLY"],
+    ] {
+        assert_ne!(both.compare(READER, commands).1, [""; 0], "{commands:?}");
+    }
+    both.compare(PUSHER, &["BEGIN READ ONLY", off, "SHOW transaction_read_only", "ROLLBACK"]);
     both.compare(PUSHER, &["BEGIN READ WRITE", insert, "COMMIT AND NO CHAIN"]);
     let chained = answer(
         &At::Server(&both.server, PUSHER),
@@ -223,6 +237,73 @@ fn transactions_that_only_read_write_nothing() {
     );
     assert_eq!(chained.1, ["0A000", "25P02"], "nothing is stored that the client rolls back");
     assert_eq!(both.compare(READER, &["SELECT count(*) FROM metrics"]).0, "1\n");
+}
+
+#[test]
+fn settings_end_with_their_transaction() {
+    let both = Both::start();
+    let (paris, show) = ("SET timezone = 'Europe/Paris'", "SHOW timezone");
+    let local = "SET LOCAL timezone = 'Europe/Oslo'";
+    for (commands, want) in [
+        (&["BEGIN", paris, "ROLLBACK", show][..], "UTC"),
+        (&["BEGIN", paris, "SELEC", "COMMIT", show], "UTC"),
+        (&["BEGIN", paris, local, show, "COMMIT", show], "Europe/Paris"),
+        (&["BEGIN", paris, "SAVEPOINT a", local, "ROLLBACK TO a", show, "COMMIT"], "Europe/Paris"),
+        (
+            &[
+                "BEGIN",
+                paris,
+                "SAVEPOINT a",
+                "SET timezone TO DEFAULT",
+                "RELEASE a",
+                "COMMIT",
+                show,
+            ],
+            "UTC",
+        ),
+        (&[&format!("{local}; {show}"), show], "UTC"),
+        (&[&format!("{paris}; SELECT 1/0"), show], "UTC"),
+        (&[local, show], "UTC"),
+    ] {
+        let (out, _) = both.compare(READER, commands);
+        let zone = out.lines().rfind(|line| line.contains('U') || line.contains('/'));
+        assert_eq!(zone, Some(want), "{commands:?}");
+    }
+}
+
+#[test]
+fn values_of_inserts_are_those_of_postgresql() {
+    let both = Both::start();
+    let insert = |device: &str, value: &str| {
+        format!("INSERT INTO metrics(device_id, metric_id, value) VALUES ({device}, 'm', {value})")
+    };
+    for value in [
+        "-+7",
+        "-+-4",
+        "- -5",
+        "2.7::integer",
+        "-2.5::int",
+        "2.5::float8::int",
+        "16777217::real",
+        "1.55::numeric(3,1)",
+        "int '7'",
+        "'2.5'::int",
+        "'x'::nope",
+        "'1'::text",
+        "3e9::int",
+        "1e39::real",
+        "true",
+        "now()",
+        "0x10",
+    ] {
+        both.compare(PUSHER, &[&insert("'d'", value)]);
+    }
+    for device in ["'ab'::varchar(1)", "2.7::int", "007::text", "'ab'::nope"] {
+        both.compare(PUSHER, &[&insert(device, "1")]);
+    }
+    let rows = "SELECT device_id, value FROM metrics ORDER BY 1, 2";
+    let stored = both.compare(READER, &[rows]).0;
+    assert_eq!(stored.lines().count(), 12, "{stored}");
 }
 
 #[test]

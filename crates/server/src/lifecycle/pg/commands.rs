@@ -17,13 +17,15 @@ impl Session {
         announces: bool,
     ) -> Result<(), Failure> {
         self.must_not_have_failed(&portal.command)?;
+        self.settings.note_query(reads_or_writes(&portal.command));
         match portal.command.clone() {
             Command::Empty => self.out.empty(EMPTY_QUERY),
             Command::Begin(is_read_only) => {
-                if self.state == State::Idle {
-                    self.settings.begin_transaction(is_read_only);
+                if self.state == State::Open {
+                    self.warn("25001", "there is already a transaction in progress");
                 }
                 self.state = State::Open;
+                self.set_read_only(is_read_only)?;
                 self.done("BEGIN");
             }
             Command::Commit => return self.commit().await,
@@ -31,20 +33,20 @@ impl Session {
             command @ (Command::Savepoint(_) | Command::Release(_) | Command::RollbackTo(_)) => {
                 self.savepoint(command)?;
             }
-            Command::Set(name, value) => {
-                if let Some((name, value)) = self.settings.set(&name, value.as_deref())? {
-                    self.out.parameter(name, &value);
+            Command::Set { name, value, local } => {
+                if local {
+                    self.warn_without_transaction("SET LOCAL");
                 }
+                self.settings.set(&name, value.as_deref(), local)?;
                 self.done("SET");
             }
             Command::SetTransaction(is_read_only) => {
-                if self.state == State::Open && is_read_only.is_some() {
-                    self.settings.begin_transaction(is_read_only);
-                }
+                self.warn_without_transaction("SET TRANSACTION");
+                self.set_read_only(is_read_only)?;
                 self.done("SET");
             }
             Command::ResetAll => {
-                self.reset();
+                self.settings.reset();
                 self.done("RESET");
             }
             Command::Show(name) => self.show(&name, announces)?,
@@ -68,7 +70,7 @@ impl Session {
                 self.close(name.as_deref())?;
                 self.done("CLOSE CURSOR");
             }
-            Command::Insert(insert) => return self.insert(insert, &portal.parameters).await,
+            Command::Insert(insert) => return self.insert(&insert, &portal.parameters).await,
             Command::Copy(copy) => return self.copy(copy).await,
             Command::Write(word) => {
                 let what = format!(
@@ -102,16 +104,19 @@ impl Session {
             Command::Savepoint(name) => {
                 self.must_be_in_a_transaction("SAVEPOINT")?;
                 self.pending.savepoint(name)?;
+                self.settings.savepoint();
                 self.done("SAVEPOINT");
             }
             Command::Release(name) => {
                 self.must_be_in_a_transaction("RELEASE SAVEPOINT")?;
-                self.pending.release(&name)?;
+                let place = self.pending.release(&name)?;
+                self.settings.release(place);
                 self.done("RELEASE");
             }
             Command::RollbackTo(name) => {
                 self.must_be_in_a_transaction("ROLLBACK TO SAVEPOINT")?;
-                self.pending.rollback_to(&name)?;
+                let place = self.pending.rollback_to(&name)?;
+                self.settings.rollback_to(place);
                 self.state = State::Open;
                 self.done("ROLLBACK");
             }
@@ -133,31 +138,50 @@ impl Session {
         self.state = State::Idle;
         self.end_portals();
         if has_failed {
-            self.pending.clear();
+            self.discard_pending();
             self.done("ROLLBACK");
             return Ok(());
         }
         self.store_pending().await?;
+        self.settings.commit();
         self.done("COMMIT");
         Ok(())
     }
 
     fn rollback(&mut self) {
         self.state = State::Idle;
-        self.pending.clear();
+        self.discard_pending();
         self.end_portals();
         self.done("ROLLBACK");
+    }
+
+    /// Drops what a transaction has inserted and set.
+    pub(super) fn discard_pending(&mut self) {
+        self.pending.clear();
+        self.settings.rollback();
+    }
+
+    fn set_read_only(&mut self, is_read_only: Option<bool>) -> Result<(), Failure> {
+        let Some(is_read_only) = is_read_only else { return Ok(()) };
+        let value = if is_read_only { "on" } else { "off" };
+        self.settings.set("transaction_read_only", Some(value), true)?;
+        Ok(())
+    }
+
+    fn warn(&mut self, code: &'static str, what: &str) {
+        self.out.report(&Report { severity: "WARNING", ..Report::error(code, what) });
+    }
+
+    /// A message of a single statement ends what it sets in its transaction.
+    fn warn_without_transaction(&mut self, word: &str) {
+        if self.state == State::Idle && self.is_last {
+            self.warn("25P01", &format!("{word} can only be used in transaction blocks"));
+        }
     }
 
     /// Drops the portals of a transaction that ends.
     pub(super) fn end_portals(&mut self) {
         self.extended.portals.retain(|_, portal| portal.holds);
-    }
-
-    fn reset(&mut self) {
-        for (name, value) in self.settings.reset() {
-            self.out.parameter(name, &value);
-        }
     }
 
     fn discard(&mut self, what: &str) -> Result<(), Failure> {
@@ -169,7 +193,7 @@ impl Session {
             "all" => {
                 self.extended.statements.clear();
                 self.extended.portals.clear();
-                self.reset();
+                self.settings.reset();
                 self.done("DISCARD ALL");
             }
             "plans" => self.done("DISCARD PLANS"),
@@ -284,4 +308,18 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether the mode of a transaction is fixed once this has run in it.
+const fn reads_or_writes(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Read
+            | Command::Insert(_)
+            | Command::Copy(_)
+            | Command::Write(_)
+            | Command::Declare { .. }
+            | Command::Prepare { .. }
+            | Command::Execute { .. }
+    )
 }

@@ -14,7 +14,7 @@ impl Session {
         (name, binary, holds): (String, bool, bool),
         query: usize,
     ) -> Result<(), Failure> {
-        let text = portal.text.get(query..).unwrap_or_default().to_owned();
+        let text = portal.text.get(query..).unwrap_or_default().into();
         let mut cursor = Portal {
             text,
             command: Command::Read,

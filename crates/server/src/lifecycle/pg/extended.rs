@@ -9,21 +9,23 @@ use pg_wire::command::{Command, command};
 use pg_wire::frontend::{Message, PARAMETERS_MAX, Target};
 use pg_wire::insert::{Copy, Direction};
 use pg_wire::parameters;
-use pg_wire::scanner::statements;
+use pg_wire::scanner::{parameter_count, statements};
 use sql::Parameter;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// Most prepared statements of a session, and the bytes of their texts.
+/// Most prepared statements of a session, and the bytes of their memory. The one without a name has the limit of a
+/// message instead.
 const STATEMENTS_MAX: usize = 256;
-const STATEMENT_BYTES_MAX: usize = 1 << 20;
-/// Most portals and cursors of a session, and the bytes of their values.
+const STATEMENT_BYTES_MAX: usize = 2 << 20;
+/// Most portals and cursors of a session, and the bytes of their memory.
 const PORTALS_MAX: usize = 64;
-const PORTAL_BYTES_MAX: usize = 2 << 20;
+const PORTAL_BYTES_MAX: usize = 8 << 20;
 
 /// A prepared statement.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     pub(super) command: Command,
     /// Types of the parameters that the client gave; 0: unknown.
     pub(super) types: Vec<u32>,
@@ -34,7 +36,7 @@ pub(super) struct Prepared {
 /// A statement with its values.
 #[derive(Debug)]
 pub(super) struct Portal {
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     pub(super) command: Command,
     pub(super) parameters: Vec<Parameter>,
     /// Whether result columns are binary.
@@ -65,7 +67,7 @@ impl Prepared {
             return Err(Report::error("54023", what));
         }
         let command = command(text).map_err(|error| of_syntax(&error, text))?;
-        Ok(Self { text: text.to_owned(), command, types, described: None })
+        Ok(Self { text: text.into(), command, types, described: None })
     }
 
     /// The text that the engine will run, if any.
@@ -92,6 +94,10 @@ impl Prepared {
         }
     }
 
+    fn bytes(&self) -> usize {
+        bytes_of(&self.text, &self.command)
+    }
+
     /// Types that the client gave are reported as it gave them: JDBC rejects another one, as `text` for `varchar`.
     pub(super) fn restore_given(&self, described: &mut [u32]) {
         for (slot, given) in described.iter_mut().zip(&self.types) {
@@ -102,11 +108,17 @@ impl Prepared {
     }
 }
 
+/// Memory of a statement in bytes. Rows of INSERT take several times their text.
+fn bytes_of(text: &str, command: &Command) -> usize {
+    let insert = if let Command::Insert(insert) = command { insert.bytes() } else { 0 };
+    text.len().saturating_add(insert)
+}
+
 impl Portal {
     /// A statement with these values.
     pub(super) fn of(prepared: &Prepared, parameters: Vec<Parameter>, binary: Vec<bool>) -> Self {
         Self {
-            text: prepared.text.clone(),
+            text: Arc::clone(&prepared.text),
             command: prepared.command.clone(),
             parameters,
             binary,
@@ -117,9 +129,17 @@ impl Portal {
         }
     }
 
+    /// Whether a second run is an error. Statements with rows have none left then.
+    fn runs_once(&self) -> bool {
+        !matches!(
+            self.command,
+            Command::Empty | Command::Read | Command::Show(_) | Command::Fetch { .. }
+        )
+    }
+
     fn bytes(&self) -> usize {
         let values = self.parameters.iter().map(|one| one.value.as_ref().map_or(8, String::len));
-        values.sum::<usize>().saturating_add(self.text.len())
+        values.sum::<usize>().saturating_add(bytes_of(&self.text, &self.command))
     }
 }
 
@@ -135,7 +155,12 @@ impl Session {
             Message::Execute(name, rows_max) => {
                 let mut portal =
                     self.extended.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+                if portal.is_done && portal.runs_once() {
+                    let what = format!("portal \"{name}\" cannot be run");
+                    return Err(Report::error("55000", what).into());
+                }
                 let done = self.execute(&mut portal, rows_max, false).await;
+                portal.is_done |= portal.runs_once();
                 // A portal ends with its transaction, and with its error.
                 let has_ended = matches!(portal.command, Command::Commit | Command::Rollback);
                 if done.is_ok() && !has_ended {
@@ -182,13 +207,13 @@ impl Session {
             let what = format!("prepared statement \"{name}\" already exists");
             return Err(Report::error("42P05", what).into());
         }
-        let bytes = self.extended.statements.values().map(|one| one.text.len()).sum::<usize>();
+        let bytes = self.extended.statements.values().map(Prepared::bytes).sum::<usize>();
         let is_full = self.extended.statements.len() >= STATEMENTS_MAX
-            || bytes.saturating_add(prepared.text.len()) > STATEMENT_BYTES_MAX;
+            || bytes.saturating_add(prepared.bytes()) > STATEMENT_BYTES_MAX;
         if !name.is_empty() && is_full {
             self.app.pg.counts.limits.add(PgLimit::Statements, 1);
             let what = format!(
-                "a session has at most {STATEMENTS_MAX} prepared statements, with 1 MiB of text; \
+                "a session has at most {STATEMENTS_MAX} prepared statements, with 2 MiB of memory; \
                  close some first"
             );
             return Err(Report::error("54000", what).into());
@@ -211,6 +236,15 @@ impl Session {
             (None, Command::Insert(insert)) => insert.parameter_types(),
             (None, _) => prepared.types.clone(),
         };
+        let required = parameter_count(&prepared.text).max(prepared.types.len());
+        if values.len() != required {
+            let what = format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" \
+                 requires {required}",
+                values.len()
+            );
+            return Err(Report::error("08P01", what).into());
+        }
         let mut bound = Vec::with_capacity(values.len());
         for ((binary, value), place) in values.into_iter().zip(0_usize..) {
             let given = prepared.types.get(place).copied().filter(|kind| *kind != 0);
@@ -239,7 +273,7 @@ impl Session {
         if portals.len() >= PORTALS_MAX || bytes.saturating_add(portal.bytes()) > PORTAL_BYTES_MAX {
             self.app.pg.counts.limits.add(PgLimit::Portals, 1);
             let what = format!(
-                "a session has at most {PORTALS_MAX} portals and cursors, with 2 MiB of values; \
+                "a session has at most {PORTALS_MAX} portals and cursors, with 8 MiB of memory; \
                  close some first"
             );
             return Err(Report::error("54000", what).into());
@@ -277,7 +311,7 @@ impl Session {
         types: Vec<u32>,
     ) -> Result<(Vec<u32>, Option<Vec<u8>>), Failure> {
         let text = match prepared.command {
-            Command::Read => Some(prepared.text.clone()),
+            Command::Read => Some(prepared.text.to_string()),
             Command::Declare { query, .. } => prepared.text.get(query..).map(str::to_owned),
             _ => None,
         };

@@ -56,7 +56,7 @@ impl Session {
             let value = match value {
                 Value::Null => None,
                 Value::Text(text) => Some(text),
-                Value::Parameter(number) => {
+                Value::Parameter(number, _) => {
                     let what = format!("there is no parameter ${number}");
                     return Err(Report::error("42P02", what).into());
                 }

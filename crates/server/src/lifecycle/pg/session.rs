@@ -75,6 +75,7 @@ pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
     for (name, value) in settings.reported() {
         out.parameter(name, &value);
     }
+    settings.changed();
     out.cancel_key(open.id, &open.secret);
     out.ready(State::Idle);
     let (to, input) = mpsc::channel(WAITING);
@@ -173,8 +174,8 @@ impl Session {
             self.identify()?;
         }
         match message {
+            Message::Query(_) if self.extended.skips => Ok(()),
             Message::Query(text) => {
-                self.extended.skips = false;
                 let done = self.query(&text).await;
                 self.ended(done)?;
                 self.ready();
@@ -219,6 +220,9 @@ impl Session {
         if self.state == State::Idle {
             self.end_portals();
         }
+        for (name, value) in self.settings.changed() {
+            self.out.parameter(name, &value);
+        }
         self.out.ready(self.state);
     }
 
@@ -229,7 +233,7 @@ impl Session {
         match self.state {
             // Its rows remain: ROLLBACK TO a savepoint returns to those before it.
             State::Open | State::Failed => self.state = State::Failed,
-            State::Idle => self.pending.clear(),
+            State::Idle => self.discard_pending(),
         }
         self.out.report(&report);
         Ok(())
@@ -278,9 +282,13 @@ impl Session {
         })
     }
 
-    /// Stores the rows of a message that no transaction block holds.
+    /// Stores the rows of a message that no transaction block holds, and keeps its settings.
     async fn end_message(&mut self) -> Result<(), Failure> {
-        if self.state == State::Idle { self.store_pending().await } else { Ok(()) }
+        if self.state == State::Idle {
+            self.store_pending().await?;
+            self.settings.commit();
+        }
+        Ok(())
     }
 
     /// The interruptions of a statement.

@@ -14,6 +14,8 @@ enum Rule {
     Fixed,
     /// May have any value, which changes nothing.
     Any,
+    /// A Boolean value.
+    Bool,
     /// Must have a value that begins with this text.
     Only(&'static str),
     /// A time zone.
@@ -40,7 +42,7 @@ const PARAMETERS: &[Spec] = &[
     ("standard_conforming_strings", "on", Rule::Only("on"), true),
     ("is_superuser", "off", Rule::Fixed, true),
     ("session_authorization", "", Rule::Fixed, true),
-    ("default_transaction_read_only", "off", Rule::Any, true),
+    ("default_transaction_read_only", "off", Rule::Bool, true),
     ("in_hot_standby", "off", Rule::Fixed, true),
     ("statement_timeout", "0", Rule::Time, false),
     ("lock_timeout", "0", Rule::Any, false),
@@ -52,25 +54,46 @@ const PARAMETERS: &[Spec] = &[
     ("client_min_messages", "notice", Rule::Any, false),
     ("transaction_isolation", "read committed", Rule::Any, false),
     ("default_transaction_isolation", "read committed", Rule::Any, false),
-    ("transaction_read_only", "off", Rule::Any, false),
-    ("transaction_deferrable", "off", Rule::Any, false),
+    ("transaction_read_only", "off", Rule::Bool, false),
+    ("transaction_deferrable", "off", Rule::Bool, false),
     ("max_identifier_length", "63", Rule::Fixed, false),
     ("lc_messages", "C.UTF-8", Rule::Any, false),
     ("lc_monetary", "C.UTF-8", Rule::Any, false),
     ("lc_numeric", "C.UTF-8", Rule::Any, false),
     ("lc_time", "C.UTF-8", Rule::Any, false),
-    ("row_security", "on", Rule::Any, false),
-    ("jit", "off", Rule::Any, false),
+    ("row_security", "on", Rule::Bool, false),
+    ("jit", "off", Rule::Bool, false),
     ("work_mem", "4MB", Rule::Any, false),
     ("synchronous_commit", "on", Rule::Any, false),
-    ("geqo", "on", Rule::Any, false),
+    ("geqo", "on", Rule::Bool, false),
 ];
 
-/// The parameters of a session.
+/// Whether the transaction only reads, and whether the next ones do.
+const READ_ONLY: &str = "transaction_read_only";
+const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
+
+/// The parameters of a session. All changes are those of a transaction, which may be a single statement.
 #[derive(Clone, Debug)]
 pub(super) struct SessionSettings {
-    values: Vec<String>,
+    now: Values,
     defaults: Vec<String>,
+    /// The values before the transaction.
+    before: Vec<String>,
+    /// The values at each savepoint.
+    savepoints: Vec<Values>,
+    /// Whether a statement of the transaction has read or written.
+    has_queried: bool,
+    /// What the client knows of the parameters that it receives.
+    sent: Vec<String>,
+}
+
+/// Values of all parameters.
+#[derive(Clone, Debug)]
+struct Values {
+    /// Those that hold now.
+    current: Vec<String>,
+    /// Those that remain after the transaction: all but the ones of SET LOCAL.
+    lasting: Vec<String>,
 }
 
 fn place(name: &str) -> Result<(usize, &'static Spec), Report> {
@@ -91,7 +114,9 @@ impl SessionSettings {
             _ => spec.1.to_owned(),
         };
         let defaults: Vec<String> = PARAMETERS.iter().map(default).collect();
-        Self { values: defaults.clone(), defaults }
+        let now = Values { current: defaults.clone(), lasting: defaults.clone() };
+        let (before, sent) = (defaults.clone(), defaults.clone());
+        Self { now, defaults, before, savepoints: Vec::new(), has_queried: false, sent }
     }
 
     /// Sets the values of the startup message, which become the defaults of the session.
@@ -107,23 +132,25 @@ impl SessionSettings {
                         let (name, value) = setting.ok_or_else(|| {
                             Report::error("42601", "`options` has the form -c NAME=VALUE")
                         })?;
-                        self.set(name, Some(value))?;
+                        self.set(name, Some(value), false)?;
                     }
                 }
-                _ => drop(self.set(name, Some(value))?),
+                _ => self.set(name, Some(value), false)?,
             }
         }
-        self.defaults.clone_from(&self.values);
+        self.commit();
+        self.defaults.clone_from(&self.before);
         Ok(())
     }
 
-    /// Sets a parameter, or resets it. Returns its name and value if clients receive changes of it.
+    /// Sets a parameter, or resets it. `local`: until the end of the transaction.
     pub(super) fn set(
         &mut self,
         name: &str,
         value: Option<&str>,
-    ) -> Result<Option<(&'static str, String)>, Report> {
-        let (place, (name, _, rule, is_reported)) = place(name)?;
+        local: bool,
+    ) -> Result<(), Report> {
+        let (place, (name, _, rule, _)) = place(name)?;
         let invalid = |value: &str| {
             let shown: String = value.chars().take(64).collect();
             Report::error("22023", format!("invalid value for parameter \"{name}\": \"{shown}\""))
@@ -137,6 +164,7 @@ impl SessionSettings {
                 return Err(Report::error("55P02", what));
             }
             Rule::Any => true,
+            Rule::Bool => boolean(&value).is_some(),
             Rule::Only(begin) => value.to_lowercase().starts_with(begin),
             Rule::Zone => Zone::parse(&value).is_ok(),
             Rule::Encoding => {
@@ -148,35 +176,83 @@ impl SessionSettings {
         if !is_valid {
             return Err(invalid(&value));
         }
-        // Clients compare the name that PostgreSQL reports.
-        let value = if *rule == Rule::Encoding { "UTF8".to_owned() } else { value };
-        if let Some(slot) = self.values.get_mut(place) {
-            slot.clone_from(&value);
+        let value = match (rule, boolean(&value)) {
+            // Clients compare the names that PostgreSQL reports.
+            (Rule::Encoding, _) => "UTF8".to_owned(),
+            (Rule::Bool, Some(is_on)) => if is_on { "on" } else { "off" }.to_owned(),
+            _ => value,
+        };
+        if *name == READ_ONLY && value == "off" {
+            self.must_be_able_to_write()?;
         }
-        Ok(is_reported.then_some((*name, value)))
+        let is_of_transaction = local || *name == READ_ONLY;
+        let all =
+            [Some(&mut self.now.current), (!is_of_transaction).then_some(&mut self.now.lasting)];
+        for values in all.into_iter().flatten() {
+            if let Some(slot) = values.get_mut(place) {
+                slot.clone_from(&value);
+            }
+        }
+        Ok(())
     }
 
-    /// Sets all parameters to their defaults. Returns those that clients receive.
-    pub(super) fn reset(&mut self) -> Vec<(&'static str, String)> {
-        self.values.clone_from(&self.defaults);
-        self.reported()
+    /// A transaction that only reads may write only if it has read nothing yet.
+    fn must_be_able_to_write(&self) -> Result<(), Report> {
+        if !self.is_read_only() {
+            return Ok(());
+        }
+        if self.savepoints.last().is_some_and(|values| is_on(&values.current, READ_ONLY)) {
+            let what = "cannot set transaction read-write mode inside a read-only transaction";
+            return Err(Report::error("25001", what));
+        }
+        if self.has_queried {
+            let what = "transaction read-write mode must be set before any query";
+            return Err(Report::error("25001", what));
+        }
+        Ok(())
+    }
+
+    /// Sets all parameters to their defaults, except that of the transaction.
+    pub(super) fn reset(&mut self) {
+        let mode = self.is_read_only();
+        self.now.current.clone_from(&self.defaults);
+        self.now.lasting.clone_from(&self.defaults);
+        self.set_read_only(mode);
+    }
+
+    fn set_read_only(&mut self, is_read_only: bool) {
+        if let Ok((place, _)) = place(READ_ONLY)
+            && let Some(slot) = self.now.current.get_mut(place)
+        {
+            *slot = if is_read_only { "on" } else { "off" }.to_owned();
+        }
     }
 
     /// Parameters that clients receive, with their values.
     pub(super) fn reported(&self) -> Vec<(&'static str, String)> {
-        let all = PARAMETERS.iter().zip(&self.values).filter(|(spec, _)| spec.3);
+        let all = PARAMETERS.iter().zip(&self.now.current).filter(|(spec, _)| spec.3);
         all.map(|(spec, value)| (spec.0, value.clone())).collect()
+    }
+
+    /// Parameters that the client receives, whose values have changed since the last call.
+    pub(super) fn changed(&mut self) -> Vec<(&'static str, String)> {
+        let mut changed = self.reported();
+        changed.retain(|(name, value)| {
+            place(name).is_ok_and(|(place, _)| self.sent.get(place) != Some(value))
+        });
+        self.sent.clone_from(&self.now.current);
+        changed
     }
 
     /// Name and value of a parameter.
     pub(super) fn show(&self, name: &str) -> Result<(&'static str, &str), Report> {
         let (place, spec) = place(name)?;
-        Ok((spec.0, self.values.get(place).map_or("", String::as_str)))
+        Ok((spec.0, self.now.current.get(place).map_or("", String::as_str)))
     }
 
     /// All parameters, with lower-case names.
     pub(super) fn all(&self) -> Vec<(String, String)> {
-        let all = PARAMETERS.iter().zip(&self.values);
+        let all = PARAMETERS.iter().zip(&self.now.current);
         all.map(|(spec, value)| (spec.0.to_lowercase(), value.clone())).collect()
     }
 
@@ -185,30 +261,74 @@ impl SessionSettings {
         self.show("timezone").map_or("UTC", |(_, zone)| zone)
     }
 
-    /// Sets whether the transaction that begins only reads; `None`: as the session's default states.
-    pub(super) fn begin_transaction(&mut self, is_read_only: Option<bool>) {
-        let is_read_only =
-            is_read_only.unwrap_or_else(|| self.is_on("default_transaction_read_only"));
-        let value = if is_read_only { "on" } else { "off" };
-        // The parameter exists, and takes any value.
-        self.set("transaction_read_only", Some(value)).unwrap_or_default();
+    /// Notes whether a statement of the transaction reads or writes.
+    pub(super) const fn note_query(&mut self, reads_or_writes: bool) {
+        self.has_queried |= reads_or_writes;
     }
 
-    /// Whether a write is an error: in the transaction, or in a statement outside of one.
-    pub(super) fn is_read_only(&self, in_transaction: bool) -> bool {
-        let default = "default_transaction_read_only";
-        self.is_on(if in_transaction { "transaction_read_only" } else { default })
+    /// Keeps the values for a savepoint.
+    pub(super) fn savepoint(&mut self) {
+        self.savepoints.push(self.now.clone());
     }
 
-    fn is_on(&self, name: &str) -> bool {
-        let value = self.show(name).map_or("", |(_, value)| value).to_lowercase();
-        matches!(&*value, "on" | "true" | "yes" | "1" | "t" | "y")
+    /// Drops the savepoints from this place on. Only whether the transaction reads returns to what it was.
+    pub(super) fn release(&mut self, place: usize) {
+        if let Some(values) = self.savepoints.get(place) {
+            self.set_read_only(is_on(&values.current, READ_ONLY));
+        }
+        self.savepoints.truncate(place);
+    }
+
+    /// Returns to the values at the savepoint of this place.
+    pub(super) fn rollback_to(&mut self, place: usize) {
+        if let Some(values) = self.savepoints.get(place) {
+            self.now.clone_from(values);
+        }
+        self.savepoints.truncate(place.saturating_add(1));
+    }
+
+    /// Ends the transaction: what SET LOCAL has set ends.
+    pub(super) fn commit(&mut self) {
+        self.before.clone_from(&self.now.lasting);
+        self.rollback();
+    }
+
+    /// Ends the transaction: what it has set ends.
+    pub(super) fn rollback(&mut self) {
+        self.now = Values { current: self.before.clone(), lasting: self.before.clone() };
+        self.savepoints.clear();
+        self.has_queried = false;
+        self.set_read_only(is_on(&self.before, DEFAULT_READ_ONLY));
+    }
+
+    /// Whether a write is an error.
+    pub(super) fn is_read_only(&self) -> bool {
+        is_on(&self.now.current, READ_ONLY)
     }
 
     /// The client's own time limit of a statement.
     pub(super) fn time_max(&self) -> Option<Duration> {
         let (_, value) = self.show("statement_timeout").ok()?;
         time(value).filter(|time| !time.is_zero())
+    }
+}
+
+fn is_on(values: &[String], name: &str) -> bool {
+    let value = place(name).ok().and_then(|(place, _)| values.get(place));
+    value.is_some_and(|value| value == "on")
+}
+
+/// Reads a Boolean value: the beginning of a word, if it is the beginning of no other.
+fn boolean(text: &str) -> Option<bool> {
+    let text = text.to_lowercase();
+    let begins = |word: &str| !text.is_empty() && word.starts_with(&text);
+    match &*text {
+        "1" => Some(true),
+        "0" => Some(false),
+        "o" => None,
+        _ if begins("true") || begins("yes") || begins("on") => Some(true),
+        _ if begins("false") || begins("no") || begins("off") => Some(false),
+        _ => None,
     }
 }
 
@@ -240,16 +360,98 @@ mod tests {
         settings.begin(&startup).unwrap();
         assert_eq!(settings.time_max(), Some(Duration::from_secs(5)));
         assert_eq!(settings.zone(), "Europe/Paris");
-        let code = |result: Result<Option<(&str, String)>, Report>| result.unwrap_err().code;
-        assert_eq!(code(settings.set("datestyle", Some("German"))), "22023");
-        assert_eq!(code(settings.set("timezone", Some("Mars/Base"))), "22023");
-        assert_eq!(code(settings.set("client_encoding", Some("LATIN1"))), "22023");
-        assert_eq!(code(settings.set("session_authorization", Some("root"))), "55P02");
-        assert_eq!(code(settings.set("shared_buffers", Some("1"))), "42704");
-        assert_eq!(settings.set("work_mem", Some("1GB")), Ok(None));
-        let zone = settings.set("TIMEZONE", Some("UTC")).unwrap();
-        assert_eq!(zone, Some(("TimeZone", "UTC".to_owned())));
+        let code = |result: Result<(), Report>| result.unwrap_err().code;
+        assert_eq!(code(settings.set("datestyle", Some("German"), false)), "22023");
+        assert_eq!(code(settings.set("timezone", Some("Mars/Base"), false)), "22023");
+        assert_eq!(code(settings.set("client_encoding", Some("LATIN1"), false)), "22023");
+        assert_eq!(code(settings.set("session_authorization", Some("root"), false)), "55P02");
+        assert_eq!(code(settings.set("shared_buffers", Some("1"), false)), "42704");
+        settings.changed();
+        settings.set("work_mem", Some("1GB"), false).unwrap();
+        assert_eq!(settings.changed(), []);
+        settings.set("TIMEZONE", Some("UTC"), false).unwrap();
+        assert_eq!(settings.changed(), [("TimeZone", "UTC".to_owned())]);
+        assert_eq!(settings.changed(), []);
         settings.reset();
         assert_eq!(settings.zone(), "Europe/Paris");
+    }
+
+    #[test]
+    fn booleans_are_those_of_postgresql() {
+        for (text, want) in [
+            ("of", Some(false)),
+            ("N", Some(false)),
+            ("0", Some(false)),
+            ("TRU", Some(true)),
+            ("on", Some(true)),
+            ("ye", Some(true)),
+            ("o", None),
+            ("", None),
+            (" yes ", None),
+            ("onn", None),
+            ("01", None),
+        ] {
+            assert_eq!(boolean(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn values_end_with_their_transaction() {
+        let mut settings = SessionSettings::new("alice", "UTC");
+        let zone = |settings: &mut SessionSettings, zone, local| {
+            settings.set("timezone", Some(zone), local).unwrap();
+        };
+        zone(&mut settings, "Europe/Paris", true);
+        settings.commit();
+        assert_eq!(settings.zone(), "UTC", "SET LOCAL");
+        zone(&mut settings, "Europe/Paris", false);
+        settings.savepoint();
+        zone(&mut settings, "Europe/Rome", false);
+        zone(&mut settings, "Europe/Oslo", true);
+        settings.savepoint();
+        settings.rollback_to(1);
+        assert_eq!(settings.zone(), "Europe/Oslo");
+        settings.rollback_to(0);
+        assert_eq!(settings.zone(), "Europe/Paris");
+        zone(&mut settings, "Europe/Oslo", true);
+        settings.commit();
+        assert_eq!(settings.zone(), "Europe/Paris");
+        settings.reset();
+        settings.rollback();
+        assert_eq!(settings.zone(), "Europe/Paris");
+    }
+
+    #[test]
+    fn transactions_that_only_read_remain_so() {
+        let mut settings = SessionSettings::new("alice", "UTC");
+        let set = |settings: &mut SessionSettings, value| {
+            settings.set(READ_ONLY, Some(value), false).map_err(|report| report.message)
+        };
+        set(&mut settings, "on").unwrap();
+        set(&mut settings, "off").unwrap();
+        set(&mut settings, "on").unwrap();
+        settings.savepoint();
+        assert!(set(&mut settings, "of").unwrap_err().contains("inside a read-only transaction"));
+        settings.release(0);
+        settings.note_query(true);
+        assert!(set(&mut settings, "0").unwrap_err().contains("before any query"));
+        settings.reset();
+        assert!(settings.is_read_only());
+        settings.commit();
+        assert!(!settings.is_read_only());
+        settings.set(DEFAULT_READ_ONLY, Some("t"), false).unwrap();
+        assert!(!settings.is_read_only(), "it concerns the next transaction");
+        settings.commit();
+        assert!(settings.is_read_only());
+        settings.savepoint();
+        set(&mut settings, "on").unwrap();
+        settings.note_query(true);
+        settings.rollback();
+        assert!(settings.is_read_only());
+        set(&mut settings, "off").unwrap();
+        settings.savepoint();
+        set(&mut settings, "on").unwrap();
+        settings.release(0);
+        assert!(!settings.is_read_only());
     }
 }

@@ -6,13 +6,14 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::common::pg_counts::PgLimit;
+use crate::common::tasks::stopped;
 use crate::http::body::{BudgetShare, Sender};
 use crate::ingest::inserter::PushSender;
 use crate::ingest::push_batch::PushBatch;
 use crate::lifecycle::pg::input::Input;
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::{SENT_BYTES, Session};
-use crate::lifecycle::pg::statement_rows::Taken;
+use crate::lifecycle::pg::statement_rows::{Interrupt, Taken};
 use model::Timestamp;
 use pg_wire::backend::{COPY_DONE, Messages, Report, State};
 use pg_wire::copy::{Format, Options, Row, rows};
@@ -21,6 +22,7 @@ use pg_wire::insert::{Copy, Direction, Insert};
 use sql::Parameter;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Most savepoints of a transaction.
 const SAVEPOINTS_MAX: usize = 64;
@@ -63,13 +65,15 @@ impl PendingRows {
         place.ok_or_else(|| Report::error("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
-    pub(super) fn release(&mut self, name: &str) -> Result<(), Report> {
+    /// Drops a savepoint and the later ones. Returns its place.
+    pub(super) fn release(&mut self, name: &str) -> Result<usize, Report> {
         let place = self.place(name)?;
         self.savepoints.truncate(place);
-        Ok(())
+        Ok(place)
     }
 
-    pub(super) fn rollback_to(&mut self, name: &str) -> Result<(), Report> {
+    /// Returns to a savepoint. Returns its place.
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<usize, Report> {
         let place = self.place(name)?;
         if let Some((_, rows, bytes)) = self.savepoints.get(place) {
             self.rows.truncate(*rows);
@@ -77,22 +81,20 @@ impl PendingRows {
             self.shares.truncate(bytes.div_ceil(STEP_BYTES));
         }
         self.savepoints.truncate(place + 1);
-        Ok(())
+        Ok(place)
     }
 }
 
 impl Session {
     pub(super) async fn insert(
         &mut self,
-        insert: Insert,
+        insert: &Insert,
         parameters: &[Parameter],
     ) -> Result<(), Failure> {
         // Before anything else: whether the caller may write.
         self.may_write("INSERT")?;
         let values: Vec<_> = parameters.iter().map(|one| one.value.clone()).collect();
-        let rows = insert
-            .rows(&values)
-            .map_err(|number| Report::error("42P02", format!("there is no parameter ${number}")))?;
+        let rows = insert.rows(&values).map_err(|error| Report::error(error.code, error.what))?;
         let count = rows.len();
         self.write(rows).await?;
         self.done(&format!("INSERT 0 {count}"));
@@ -121,7 +123,7 @@ impl Session {
 
     fn may_write(&self, word: &str) -> Result<(), Failure> {
         PushSender::of_program(&self.caller)?;
-        if self.settings.is_read_only(self.state != State::Idle) {
+        if self.settings.is_read_only() {
             let what = format!("cannot execute {word} in a read-only transaction");
             return Err(Report::error("25006", what).into());
         }
@@ -137,8 +139,21 @@ impl Session {
         let (max, sender) = (self.app.limits.push_body_bytes_max, Sender::of(&self.caller));
         let (mut bytes, mut shares, mut failed): (Vec<u8>, Vec<BudgetShare>, Option<Report>) =
             (Vec::new(), Vec::new(), None);
+        // What a client sent before it disconnected is read, and the input then tells that it has gone.
+        let (_stays, gone) = watch::channel(false);
+        let mut interrupt = Interrupt { gone, ..self.interrupt() };
+        let mut stopping = self.app.stopping.clone();
         loop {
-            match self.input.recv().await.unwrap_or(Input::Gone) {
+            let input = tokio::select! {
+                biased;
+                () = stopped(&mut stopping) => {
+                    let report = Report::fatal("57P01", "the server is stopping");
+                    return Err(Failure::Fatal(Box::new(report)));
+                }
+                why = interrupt.wait() => return Err(why),
+                input = self.input.recv() => input.unwrap_or(Input::Gone),
+            };
+            match input {
                 Input::Message(Message::CopyData(piece), _) if failed.is_none() => {
                     let length = bytes.len().saturating_add(piece.len());
                     while failed.is_none() && length > shares.len().saturating_mul(STEP_BYTES) {
