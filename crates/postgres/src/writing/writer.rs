@@ -48,7 +48,7 @@ pub(crate) struct GapRows {
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     runtime: Handle,
-    /// Holds the lock on the database; `None` after a failure.
+    /// The session of the server in the database; `None` after a failure.
     client: Option<Client>,
     /// The session of the current or of the last connection.
     session: DatabaseSession,
@@ -68,7 +68,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer on a connection that holds the lock.
+    /// A writer on a connection that is the session of the server.
     pub(crate) fn new(
         shared: Arc<Shared>,
         (client, session): (Client, DatabaseSession),
