@@ -27,8 +27,8 @@ const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
 const CLEAN_US: i64 = 3600 * Timestamp::SECOND;
 /// Rows of evicted gaps that remain.
 const GAP_ROWS_EXTRA: usize = 1000;
-/// Interval of recording which batches are acknowledged.
-const RECORD_US: i64 = 60 * Timestamp::SECOND;
+/// Interval of recording which batches are acknowledged. A copy of the data folder lacks those of this time.
+const RECORD_US: i64 = 5 * Timestamp::SECOND;
 /// Longest transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// How long a commit waits for maintenance, which locks the tables for moments.
