@@ -136,7 +136,7 @@ fn the_certificate_of_the_database_is_verified_and_errors_are_found_before_a_sta
     let arguments = [&arguments[..], &["--postgres-password-file", &password]].concat();
     let mut server = Server::start(&site.dir.path().join("data"), &arguments);
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
-                     WHERE application_name = 'jobmeter'";
+                     WHERE application_name LIKE 'jobmeter%'";
     assert_eq!(psql(&site.folder, encrypted).unwrap().trim(), "t");
     assert_eq!(server.running.end(), 0);
 }

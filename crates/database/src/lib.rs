@@ -6,7 +6,7 @@
 //! - `objects`: views and functions. `found`: what a database has. `attach`: a plain table becomes the first partition.
 //! - `recording`: the trigger that records rows of other programs.
 //! - `setup`: the statements that a database needs. `release`: those that undo them. `status`: what an administrator wants to know.
-//! - `rollup`: has the server compute rollups again.
+//! - `server`: the session of the server; it computes rollups again.
 //! - `run`: executes statements with short waits for locks. `postgrest`: the configuration and token that Kwollect prints.
 
 mod attach;
@@ -17,8 +17,8 @@ mod objects;
 mod postgrest;
 mod recording;
 mod release;
-mod rollup;
 mod run;
+mod server;
 mod setup;
 mod sql;
 mod status;
@@ -31,13 +31,11 @@ pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};
 pub use recording::{IS_RECORDING, IS_SERVER, recording};
 pub use release::{Remaining, release, remaining};
-pub use rollup::{has_server, rollup};
 pub use run::{Executed, Step, execute};
+pub use server::{SERVER, ServerSession, enter_as_server, has_server, rollup};
 pub use setup::{Reader, SetupOptions, extension, job_requests, prepare_server, setup};
 pub use status::{Status, status};
 
-/// The key of the advisory lock that a server holds.
-pub const LOCK: i64 = 0x6a6f_626d_6574_6572;
 /// The version of the schema that this program makes.
 pub const VERSION: i32 = 2;
 

@@ -3,8 +3,8 @@
 use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
 use crate::found::{Found, Shape};
-use crate::rollup::has_server;
 use crate::run::Step;
+use crate::server::enter_as_server;
 use crate::sql::name;
 use tokio_postgres::Client;
 
@@ -67,11 +67,10 @@ pub async fn release(client: &Client, keep: bool) -> Result<Vec<Step>, SetupErro
     if found.version.is_none_or(|version| version < 1) {
         return Err(SetupError::NotSetUp);
     }
-    if has_server(client).await? {
+    // No server starts meanwhile.
+    if enter_as_server(client).await?.is_some() {
         return Err(SetupError::InUse);
     }
-    // No server starts meanwhile.
-    client.execute("SELECT pg_try_advisory_lock($1)", &[&crate::LOCK]).await?;
     let text = format!("SELECT to_regclass('public.{BEFORE}') IS NOT NULL");
     let is_attached: bool = client.query_one(&text, &[]).await?.try_get(0)?;
     check(client, &found, is_attached, keep).await?;

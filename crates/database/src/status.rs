@@ -2,7 +2,7 @@
 
 use crate::error::SetupError;
 use crate::found::{Found, Shape};
-use crate::rollup::has_server;
+use crate::server::has_server;
 use tokio_postgres::Client;
 
 /// The state of a database.

@@ -187,6 +187,17 @@ fn local_jobs_have_numbers_of_their_own() {
 }
 
 #[test]
+fn local_jobs_of_an_older_folder_pass_the_numbers_that_a_database_knows() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    assert_eq!(registry.last_local().unwrap(), 0);
+    assert!(registry.pass_local(JobId::new(41).unwrap()).unwrap());
+    assert!(!registry.pass_local(JobId::new(7).unwrap()).unwrap());
+    let next = registry.register_local(&registration(1000, "n1", 10)).unwrap();
+    assert_eq!((next.id.get(), registry.last_local().unwrap()), (42, 42));
+}
+
+#[test]
 fn an_agent_is_queried_about_jobs_without_an_end() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);

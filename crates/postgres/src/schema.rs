@@ -1,22 +1,18 @@
-//! Whether a database can be used, and its lock.
+//! Whether a database can be used, and whether another server uses it.
 
 use crate::connection::{DatabaseError, LOCK_LIMIT};
+use database::ServerSession;
 use model::Timestamp;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Row};
+use std::time::Duration;
+use tokio_postgres::Client;
 
 /// The database notices within this time that the connection of an ended server is closed.
-const LOCK_TRIES: u32 = 5;
-const LOCK_WAIT: &str = "1s";
+const LOCK_TRIES: u32 = 500;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
 
 /// Whether there is a table `metrics`, whether jobmeter made it, and whether the database stores every text.
 const FOUND: &str = "SELECT to_regclass('metrics') IS NOT NULL, to_regclass('jobmeter.state') IS NOT NULL, \
                      current_setting('server_encoding') = 'UTF8'";
-
-/// Process, role, whether it is the own role, and whether the session has the lock or waits for it.
-const SESSIONS: &str = "SELECT a.pid, a.usename::text, a.usename = current_user, granted FROM pg_locks JOIN pg_stat_activity AS a USING (pid) \
-    WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-    AND (classid::bigint << 32) | objid::bigint = $1 AND a.usename IS NOT NULL";
 
 /// The process of the own session, and its start.
 const OWN: &str =
@@ -54,8 +50,8 @@ pub(crate) async fn own_session(client: &Client) -> Result<DatabaseSession, Data
     Ok(DatabaseSession { pid: row.try_get(0)?, started: row.try_get(1)? })
 }
 
-/// Ends a lost session of the server: the database may not notice for long that its connection is lost, and the session
-/// holds the lock of servers.
+/// Ends a lost session of the server: the database may not notice for long that its connection is lost, and another
+/// session is rejected as long as it exists.
 pub(crate) async fn end_session(
     client: &Client,
     lost: &DatabaseSession,
@@ -64,81 +60,39 @@ pub(crate) async fn end_session(
     Ok(())
 }
 
-/// Takes the lock for the first connection of the server, and creates what is missing.
+/// Makes the first connection of the server the one that stores, and creates what is missing.
 pub(crate) async fn prepare(client: &Client) -> Result<(), DatabaseError> {
-    lock(client).await?;
     // The statements would wait for any transaction that writes.
-    if is_ours(client).await? {
-        return Ok(());
-    }
-    let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
-    Ok(client.batch_execute(&all).await?)
-}
-
-/// Takes the lock for a further connection. It creates nothing: the database may be about to be restored from a backup.
-pub(crate) async fn prepare_again(client: &Client) -> Result<(), DatabaseError> {
-    lock(client).await?;
-    if is_ours(client).await? { Ok(()) } else { Err(DatabaseError::Empty) }
-}
-
-async fn lock(client: &Client) -> Result<(), DatabaseError> {
-    client.batch_execute(&format!("SET lock_timeout = '{LOCK_WAIT}'")).await?;
-    let mut tries = LOCK_TRIES;
-    loop {
-        end_others(client).await?;
-        match client.query("SELECT pg_advisory_lock($1)", &[&database::LOCK]).await {
-            Ok(_) => break,
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
-            Err(error) => return Err(error.into()),
+    if !is_ours(client).await? {
+        let all = format!("{};\n{};\n{ALL_LOOKED}", database::everything(), database::recording());
+        let created = client.batch_execute(&all).await;
+        // Of two servers that start at once, one creates everything, and the other finds it.
+        if created.is_err() && !is_ours(client).await? {
+            created?;
         }
+    }
+    lock(client).await
+}
+
+/// Makes a further connection the one that stores. It creates nothing: the database may be about to be restored from a backup.
+pub(crate) async fn prepare_again(client: &Client) -> Result<(), DatabaseError> {
+    if is_ours(client).await? { lock(client).await } else { Err(DatabaseError::Empty) }
+}
+
+/// Marks the session as that of the server. A session that was ended a moment ago is waited for.
+async fn lock(client: &Client) -> Result<(), DatabaseError> {
+    let mut tries = LOCK_TRIES;
+    while let Some(ServerSession { pid, role }) = database::enter_as_server(client).await? {
         tries -= 1;
         if tries == 0 {
-            return Err(DatabaseError::Locked(holder(client).await?));
+            let text =
+                format!("process {pid} of PostgreSQL has the role {role}: stop that server first");
+            return Err(DatabaseError::Locked(text));
         }
+        tokio::time::sleep(LOCK_WAIT).await;
     }
     let settings = format!("SET {} = 'on'; SET lock_timeout = '{LOCK_LIMIT}'", database::IS_SERVER);
     Ok(client.batch_execute(&settings).await?)
-}
-
-/// A session that has the lock or waits for it.
-struct LockSession {
-    pid: i32,
-    role: String,
-    /// Whether it has the server's own role.
-    is_own: bool,
-    is_holder: bool,
-}
-
-async fn lock_sessions(client: &Client) -> Result<Vec<LockSession>, DatabaseError> {
-    let rows = client.query(SESSIONS, &[&database::LOCK]).await?;
-    let session = |row: &Row| {
-        let (pid, role, is_own) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        Ok(LockSession { pid, role, is_own, is_holder: row.try_get(3)? })
-    };
-    rows.iter().map(session).collect()
-}
-
-/// Ends the sessions of other roles that have the lock or wait for it: any role can take it, and no server has such a role. This
-/// server is then the next in the queue. Without the rights of such a role nothing happens.
-async fn end_others(client: &Client) -> Result<(), DatabaseError> {
-    for other in lock_sessions(client).await?.into_iter().filter(|one| !one.is_own) {
-        client.query_one("SELECT pg_terminate_backend($1)", &[&other.pid]).await.ok();
-    }
-    Ok(())
-}
-
-/// Which session has the lock.
-async fn holder(client: &Client) -> Result<String, DatabaseError> {
-    let mut sessions = lock_sessions(client).await?.into_iter();
-    let Some(LockSession { pid, role, is_own, .. }) = sessions.find(|one| one.is_holder) else {
-        return Ok("it was free a moment ago".to_owned());
-    };
-    Ok(match is_own {
-        true => format!("process {pid} of PostgreSQL has the role {role}: stop that server first"),
-        false => format!(
-            "the role {role} holds the lock of servers (process {pid} of PostgreSQL): end its session, and revoke its CONNECT"
-        ),
-    })
 }
 
 /// Whether the database has the tables.

@@ -13,7 +13,7 @@ use crate::writing::acknowledged::Lacking;
 use crate::writing::maintenance;
 use crate::writing::partitions::create_ahead;
 use crate::writing::writer::{GapRows, Writer};
-use model::{DeviceId, Gap, Metric, Timestamp};
+use model::{DeviceId, Gap, JobId, Metric, Timestamp};
 use parking_lot::Mutex;
 use senders::BatchQueue;
 use std::collections::BTreeSet;
@@ -214,6 +214,10 @@ impl Storage for PostgresStore {
 impl SharedTables for PostgresStore {
     fn copy_jobs(&self, part: &JobsPart) -> Result<bool, StorageError> {
         self.exchange.run(async |transaction| jobs_copy::copy(transaction, part).await)
+    }
+
+    fn last_local_job(&self, most: i64) -> Result<Option<JobId>, StorageError> {
+        self.exchange.run(async |transaction| jobs_copy::last_local(transaction, most).await)
     }
 
     fn exchange_promotions(

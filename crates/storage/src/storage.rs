@@ -8,7 +8,7 @@ use crate::error::StorageError;
 use crate::followers::Followers;
 use crate::select::{Selector, SeriesCondition};
 use crate::shared_tables::{JobsPart, OtherPromotions, PromotedRow};
-use model::{DeviceId, Gap, Metric, Rollup, Timestamp};
+use model::{DeviceId, Gap, JobId, Metric, Rollup, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -143,6 +143,13 @@ pub trait SharedTables: Send + Sync {
     /// # Errors
     /// The database does not answer, or rejects a statement. The part can be copied again.
     fn copy_jobs(&self, part: &JobsPart) -> Result<bool, StorageError>;
+
+    /// The greatest number of a local job, at most `most`, that has samples or is in the copy of the registry. An older
+    /// registry must not give it to another user's job.
+    ///
+    /// # Errors
+    /// The database does not answer, or rejects a statement.
+    fn last_local_job(&self, most: i64) -> Result<Option<JobId>, StorageError>;
 
     /// Makes the server's own rows in the table of promotions equal to `own`, deletes the rows `ended` of other programs,
     /// and returns the remaining rows of other programs.

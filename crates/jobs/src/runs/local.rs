@@ -1,5 +1,6 @@
 //! Local jobs, created by `jobmeter run`. The registry assigns their IDs.
 
+use crate::common::registry::count;
 use crate::presence::verified_presence;
 use crate::runs::store_visits::stop_registered;
 use crate::runs::visit_shares;
@@ -76,6 +77,24 @@ impl Registry {
         }
         change.commit()?;
         Ok(JobKey { cluster: ClusterId::local(), id })
+    }
+
+    /// Returns the last number that a local job was given; 0: none was.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn last_local(&self) -> Result<i64, RegistryError> {
+        let last = count(&self.quick_reader.lock(), "local")?;
+        Ok(i64::try_from(last).unwrap_or(i64::MAX))
+    }
+
+    /// Gives later local jobs greater numbers than this one. Returns whether it changed anything.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn pass_local(&self, id: JobId) -> Result<bool, RegistryError> {
+        let pass = "UPDATE counts SET value = ?1 WHERE name = 'local' AND value < ?1";
+        Ok(self.writer.lock().execute(pass, [id.get()])? > 0)
     }
 
     /// Ends a local job with its exit code. An end that a node reported earlier stays, as does the first

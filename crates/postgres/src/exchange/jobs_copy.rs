@@ -1,7 +1,7 @@
 //! The copy of the jobs: `jobmeter.jobs` and `jobmeter.allocations`.
 
 use crate::connection::DatabaseError;
-use model::{Allocation, FactValue, JobFacts, JobKey, Timestamp};
+use model::{Allocation, ClusterId, FactValue, JobFacts, JobId, JobKey, Timestamp};
 use serde_json::{Map, Value, json};
 use storage::{JobsPart, JobsScope, RunRow};
 use tokio_postgres::Transaction;
@@ -24,6 +24,9 @@ const INSERT_ALLOCATIONS: &str = "INSERT INTO jobmeter.allocations \
 const IS_OLD: &str = "NOT EXISTS (SELECT FROM new WHERE old.cluster = new.cluster AND old.job_id = new.job_id \
     AND old.node = new.node AND old.start_time = new.start_time \
     AND old.stop_time IS NOT DISTINCT FROM new.stop_time)";
+
+const LAST_LOCAL: &str = "SELECT max(job_id) FROM (SELECT cluster, job_id FROM jobmeter.series UNION ALL \
+    SELECT cluster, job_id FROM jobmeter.jobs) AS known WHERE cluster = $1 AND job_id <= $2";
 
 /// Copies a part. Returns whether it follows the last one.
 pub(crate) async fn copy(
@@ -51,6 +54,15 @@ pub(crate) async fn copy(
     let runs = Value::Array(part.runs.iter().map(run_row).collect()).to_string();
     transaction.execute(INSERT_JOBS, &[&runs]).await?;
     Ok(true)
+}
+
+/// The greatest number of a local job with samples or in the copy, at most `most`.
+pub(crate) async fn last_local(
+    transaction: &Transaction<'_>,
+    most: i64,
+) -> Result<Option<JobId>, DatabaseError> {
+    let row = transaction.query_one(LAST_LOCAL, &[&ClusterId::LOCAL, &most]).await?;
+    Ok(row.try_get::<_, Option<i64>>(0)?.and_then(JobId::new))
 }
 
 /// The replaced jobs, column by column.

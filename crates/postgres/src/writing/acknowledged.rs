@@ -42,7 +42,7 @@ fn read(path: &Path, database: &str) -> Vec<OriginState> {
         Ok(recorded) if recorded.database == database => recorded.origins,
         Ok(_) => Vec::new(),
         Err(error) => {
-            log::warn!("{}: {error}; it is replaced within a minute", path.display());
+            log::warn!("{}: {error}; it is replaced within seconds", path.display());
             Vec::new()
         }
     }

@@ -27,8 +27,8 @@ const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
 const CLEAN_US: i64 = 3600 * Timestamp::SECOND;
 /// Rows of evicted gaps that remain.
 const GAP_ROWS_EXTRA: usize = 1000;
-/// Interval of recording which batches are acknowledged.
-const RECORD_US: i64 = 60 * Timestamp::SECOND;
+/// Interval of recording which batches are acknowledged. A copy of the data folder lacks those of this time.
+const RECORD_US: i64 = 5 * Timestamp::SECOND;
 /// Longest transaction.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// How long a commit waits for maintenance, which locks the tables for moments.
@@ -48,8 +48,13 @@ pub(crate) struct GapRows {
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     runtime: Handle,
+<<<<<<< HEAD
     /// Holds the lock on the database; or the last failure.
     client: Result<Client, DatabaseError>,
+=======
+    /// The session of the server in the database; `None` after a failure.
+    client: Option<Client>,
+>>>>>>> repairs_h4
     /// The session of the current or of the last connection.
     session: DatabaseSession,
     gap_rows: GapRows,
@@ -68,7 +73,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer on a connection that holds the lock.
+    /// A writer on a connection that is the session of the server.
     pub(crate) fn new(
         shared: Arc<Shared>,
         (client, session): (Client, DatabaseSession),

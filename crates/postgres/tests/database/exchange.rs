@@ -97,6 +97,29 @@ fn jobs_are_replaced_by_key_and_by_range() {
 }
 
 #[test]
+fn the_numbers_of_local_jobs_with_samples_or_in_the_copy_are_known() {
+    let database = database();
+    let store = open(&database).unwrap();
+    assert_eq!(store.last_local_job(1000).unwrap(), None);
+    assert!(store.copy_jobs(&part(1, JobsScope::Range(None, None), &[(9, None)])).unwrap());
+    assert_eq!(store.last_local_job(1000).unwrap(), None, "jobs of a scheduler");
+    execute(&database, "UPDATE jobmeter.jobs SET cluster = 'local'");
+    assert_eq!(store.last_local_job(1000).unwrap(), JobId::new(9));
+    let of_job = |id| {
+        let series =
+            conformance::Spec { job: Some(id), ..conformance::spec("n1", "cpu_seconds_total") };
+        let at = conformance::T0 + id * conformance::S;
+        append(&store, &conformance::Sender::new("n1", 1).batch(&[(series, at, 1.0)]));
+    };
+    of_job(12);
+    execute(&database, "UPDATE jobmeter.series SET cluster = 'local'");
+    assert_eq!(store.last_local_job(1000).unwrap(), JobId::new(12));
+    // A node reported any number.
+    execute(&database, "UPDATE jobmeter.series SET job_id = 9223372036854775807");
+    assert_eq!(store.last_local_job(1000).unwrap(), JobId::new(9));
+}
+
+#[test]
 fn unchanged_allocations_are_not_written_again() {
     let database = database();
     let store = open(&database).unwrap();

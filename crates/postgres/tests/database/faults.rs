@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use storage::{Clock, Incoming, Outcome, Selector, Storage};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, NoTls};
 
 const KILL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -163,42 +164,74 @@ fn one_server_uses_a_database_at_a_time() {
 }
 
 #[test]
-fn sessions_of_other_roles_cannot_keep_the_lock_of_servers() {
+fn of_servers_that_start_at_once_in_an_empty_database_one_uses_it() {
     let database = database();
-    execute(&database, "CREATE ROLE lock_taker LOGIN");
-    let mut as_other = database.clone();
-    as_other.user("lock_taker");
-    let ended = AtomicBool::new(false);
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| open(&database))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let is_locked = |one: &&Result<_, _>| matches!(one, Err(DatabaseError::Locked(_)));
+    assert_eq!(opened.iter().filter(|one| one.is_ok()).count(), 1, "{opened:?}");
+    assert_eq!(opened.iter().filter(is_locked).count(), 2, "{opened:?}");
+}
+
+#[test]
+fn sessions_of_other_roles_keep_no_server_from_the_database() {
+    let database = database();
+    drop(open(&database).unwrap());
+    execute(
+        &database,
+        "CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA jobmeter TO reader; \
+         GRANT SELECT ON ALL TABLES IN SCHEMA jobmeter TO reader",
+    );
+    let mut as_reader = database.clone();
+    as_reader.user("reader");
+    let sessions = |role: &str, column: &str| {
+        format!(
+            "SELECT {column} FROM pg_stat_activity WHERE usename = '{role}' AND application_name = '{}' \
+             AND datname = current_database()",
+            database::SERVER
+        )
+    };
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    hold_the_lock(&as_other);
-                }
-            });
+            scope.spawn(|| pretend_to_be_a_server(&as_reader));
         }
-        let holders = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' \
-                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        while query(&database, holders) != ["3"] {
+        let are_three = (0..500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        let opened = open(&database);
-        ended.store(true, Ordering::Relaxed);
-        drop(opened.unwrap());
-        let end =
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lock_taker'";
-        execute(&database, end);
+            query(&database, &sessions("reader", "count(*)::text")) == ["3"]
+        });
+        let store = open(&database);
+        execute(&database, &sessions("postgres", "pg_terminate_backend(pid)"));
+        let mut sender = Sender::new("n1", 1);
+        let mut is_stored = |tick| {
+            let batch = sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, 1.0)]);
+            store.as_ref().is_ok_and(|one| matches!(append(one, &batch), Outcome::Stored { .. }))
+        };
+        let is_stored = (0..100).any(|tick| is_stored(tick));
+        let is_locked = matches!(open(&database), Err(DatabaseError::Locked(_)));
+        execute(&database, &sessions("reader", "pg_terminate_backend(pid)"));
+        assert!(are_three, "other roles have such sessions");
+        assert!(is_stored, "{:?}", store.map(|one| one.stats().last_failure));
+        assert!(is_locked, "the server connected again");
     });
 }
 
-/// Holds the lock of servers, or waits for it, until the session is ended.
-fn hold_the_lock(config: &Config) {
+/// Does all that a role which may only read can do against a server, until the session is ended.
+fn pretend_to_be_a_server(config: &Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (client, io) = config.connect(NoTls).await.unwrap();
         let io = tokio::spawn(io);
-        let lock = format!("SELECT pg_advisory_lock({}); SELECT pg_sleep(60)", database::LOCK);
-        client.simple_query(&lock).await.unwrap_err();
+        let lock = "BEGIN; LOCK TABLE jobmeter.state IN SHARE UPDATE EXCLUSIVE MODE";
+        let denied = client.simple_query(lock).await.unwrap_err();
+        assert_eq!(denied.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+        let pretend = format!(
+            "ROLLBACK; SET application_name = '{}'; BEGIN; LOCK TABLE jobmeter.state IN ACCESS SHARE MODE",
+            database::SERVER
+        );
+        client.batch_execute(&pretend).await.unwrap();
+        client.simple_query("SELECT pg_sleep(60)").await.unwrap_err();
         drop(client);
         io.await.unwrap().unwrap_err();
     });

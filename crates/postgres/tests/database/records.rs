@@ -88,6 +88,32 @@ fn ended_runs_leave_the_database() {
 }
 
 #[test]
+fn acknowledged_batches_are_in_the_file_of_a_backup_after_seconds() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("acknowledged.json");
+    let settings = Settings { acknowledged: Some(path.clone()), ..settings() };
+    let store = open(&database, &settings, &clock);
+    // The file follows the checkpoint that `flush` waits for.
+    let is_recorded = || std::fs::read_to_string(&path).is_ok_and(|text| text.contains("n1"));
+    let within = |seconds: u64, is_so: &dyn Fn() -> bool| {
+        (0..seconds * 50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            is_so()
+        })
+    };
+    put(&store, &mut Sender::new("n1", 1), &[(spec("n1", "load_1m"), T0, 1.0)]);
+    clock.set(T0 + 5 * S);
+    store.flush().unwrap();
+    assert!(within(20, &is_recorded));
+    // Without new batches it is not written again.
+    std::fs::write(&path, "unchanged").unwrap();
+    clock.set(T0 + 20 * S);
+    store.flush().unwrap();
+    assert!(!within(3, &is_recorded));
+}
+
+#[test]
 fn series_without_samples_and_rollups_are_forgotten_and_may_come_back() {
     let (database, clock) = (database(), Clock::at(T0));
     let settings = Settings {

@@ -54,6 +54,9 @@ use tokio::time::Instant;
 
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_PERMITS: usize = 4;
+/// A database may have local jobs whose numbers follow a registry's last one by this much. Greater numbers are not passed: a node
+/// may report any number.
+const NUMBERS_AHEAD_MAX: i64 = 1_000_000;
 
 /// The parameters that a server is started with.
 #[derive(Clone, Debug)]
@@ -94,6 +97,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The database of the store does not answer.
+    #[error("the local jobs that the database knows: {0}")]
+    KnownJobs(#[from] StorageError),
     /// The registry of jobs cannot be opened.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -307,6 +313,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
     shared_tables::prepare(&*store, &registry)?;
+    pass_known_jobs(&*store, &registry)?;
     // A crash may come between a batch and its job events. Applying the events twice changes nothing.
     for (received, events) in recovery.iter().flat_map(|recovery| &recovery.jobs) {
         registry.apply(events, *received)?;
@@ -344,6 +351,20 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
         rule_evaluator,
         audit,
     })
+}
+
+/// A data folder that is older than the database gives no number again: the samples are those of another user's job.
+fn pass_known_jobs(store: &dyn Storage, registry: &Registry) -> Result<(), StartError> {
+    let Some(tables) = store.shared_tables() else { return Ok(()) };
+    let most = registry.last_local()?.saturating_add(NUMBERS_AHEAD_MAX);
+    if let Some(last) = tables.last_local_job(most)?
+        && registry.pass_local(last)?
+    {
+        log::warn!(
+            "the database has local jobs that the data folder lacks; the next one follows {last}"
+        );
+    }
+    Ok(())
 }
 
 fn sql_engine(
