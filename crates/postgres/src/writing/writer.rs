@@ -48,13 +48,8 @@ pub(crate) struct GapRows {
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     runtime: Handle,
-<<<<<<< HEAD
-    /// Holds the lock on the database; or the last failure.
+    /// The session of the server in the database, or the last failure.
     client: Result<Client, DatabaseError>,
-=======
-    /// The session of the server in the database; `None` after a failure.
-    client: Option<Client>,
->>>>>>> repairs_h4
     /// The session of the current or of the last connection.
     session: DatabaseSession,
     gap_rows: GapRows,
