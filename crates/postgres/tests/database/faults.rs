@@ -204,11 +204,11 @@ fn sessions_of_other_roles_keep_no_server_from_the_database() {
         let store = open(&database);
         execute(&database, &sessions("postgres", "pg_terminate_backend(pid)"));
         let mut sender = Sender::new("n1", 1);
-        let mut is_stored = |tick| {
+        let is_stored = |tick| {
             let batch = sender.batch(&[(spec("n1", "load_1m"), T0 + tick * S, 1.0)]);
             store.as_ref().is_ok_and(|one| matches!(append(one, &batch), Outcome::Stored { .. }))
         };
-        let is_stored = (0..100).any(|tick| is_stored(tick));
+        let is_stored = (0..100).any(is_stored);
         let is_locked = matches!(open(&database), Err(DatabaseError::Locked(_)));
         execute(&database, &sessions("reader", "pg_terminate_backend(pid)"));
         assert!(are_three, "other roles have such sessions");

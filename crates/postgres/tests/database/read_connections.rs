@@ -170,7 +170,7 @@ fn fetched(database: &Config) -> u64 {
     execute(database, &of_queries("idle").replace("pid::text", "pg_terminate_backend(pid)"));
     std::thread::sleep(Duration::from_secs(1));
     let fetched = "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::text FROM pg_stat_user_tables WHERE relname LIKE 'metrics_%'";
-    query(database, fetched)[0].parse().unwrap()
+    query(database, fetched).concat().parse().unwrap()
 }
 
 #[test]

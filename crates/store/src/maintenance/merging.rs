@@ -160,14 +160,16 @@ pub(crate) fn merge(
     let is_old = |note: &BlockNote| {
         of.log.0 <= note.log_first && note.log_last <= of.log.1 && note.settled.is_none()
     };
+    let rollups = rolling.finish(received);
+    let rollups = rollups.inspect_err(|_| ledger.discard(std::slice::from_ref(&new)))?;
+    // Locked after everything is written: a flush would wait.
     let positions = shared.positions();
     if is_separated(old, &positions.points()) {
         // A follower reads one of them by now: the neighbours are merged without it.
         ledger.discard(std::slice::from_ref(&new));
+        ledger.discard(&rollups);
         return Ok(false);
     }
-    let rollups = rolling.finish(received);
-    let rollups = rollups.inspect_err(|_| ledger.discard(std::slice::from_ref(&new)))?;
     let change = Change { block: Some(&new), rollups: &rollups, ..Change::of(&is_old) };
     ledger.exchange(shared, &change)?;
     Ok(true)

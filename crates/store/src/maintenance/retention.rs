@@ -165,16 +165,19 @@ pub(crate) fn perform(
         archive.ready(&*ledger.disk)?;
     }
     let is_it = |note: &BlockNote| note.file == file.note.file;
-    // Locked until the block is gone: the record of its samples counts those that each follower lacks at this moment.
-    let positions = shared.positions();
-    let points = positions.points();
-    let is_followed = removed > 0 && !points.is_empty();
+    // Locked until no manifest lists the block: the record of its samples counts those that each follower lacks at this moment.
+    let positions = (removed > 0).then(|| shared.positions());
+    let points = positions.as_ref().map(|positions| positions.points()).unwrap_or_default();
+    let is_followed = !points.is_empty();
     let rests = is_followed.then(|| {
         let old = ledger.manifest().rests.clone();
         after_deletion(&old, &file.note, &shared.view().0.blocks, &points)
     });
     let rests = rests.as_deref();
-    ledger.exchange(shared, &Change { removed, rests, ..Change::of(&is_it) })?;
+    let gone = ledger.replace(shared, &Change { removed, rests, ..Change::of(&is_it) })?;
+    // The archive may hang: nothing else waits for it.
+    drop(positions);
+    ledger.remove(&gone);
     Ok(true)
 }
 

@@ -100,6 +100,28 @@ impl Ledger {
     /// The manifest cannot be written: everything stays as it was, the new files included, which a manifest
     /// may list after a crash.
     pub(crate) fn exchange(&self, shared: &Shared, change: &Change<'_>) -> Result<(), DiskError> {
+        let gone = self.replace(shared, change)?;
+        self.remove(&gone);
+        Ok(())
+    }
+
+    /// Deletes files that no manifest lists. It may wait for an archive.
+    pub(crate) fn remove(&self, gone: &[Arc<Block>]) {
+        for file in gone {
+            // If this fails, the next start removes the file.
+            self.disk.remove(&file.path).unwrap_or_default();
+        }
+    }
+
+    /// Exchanges files in the manifest and in the view. Returns those to delete.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn replace(
+        &self,
+        shared: &Shared,
+        change: &Change<'_>,
+    ) -> Result<Vec<Arc<Block>>, DiskError> {
         let Change { is_gone, block, rollups, settled, removed, rests } = *change;
         let before = rests.map(|_| self.manifest().rests.clone());
         let place = |log_first: u64| block.is_some_and(|new| log_first < new.note.log_first);
@@ -131,11 +153,7 @@ impl Ledger {
         if let Some(old) = before {
             self.remove_rests(&old);
         }
-        for file in gone {
-            // If this fails, the next start removes the file.
-            self.disk.remove(&file.path).unwrap_or_default();
-        }
-        Ok(())
+        Ok(gone)
     }
 }
 

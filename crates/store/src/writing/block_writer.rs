@@ -38,16 +38,10 @@ impl Flusher {
     pub(crate) fn run(self, shared: &Shared) {
         while let Some(job) = shared.flushing.next() {
             let (mut tries, through) = (0, job.through);
-            loop {
-                // Locked until the block is visible: its rest files begin at the positions of this moment.
-                let positions = shared.positions();
-                match self.write(&job, &positions.points()) {
-                    Ok(block) => {
-                        publish(shared, job, block);
-                        break;
-                    }
+            let since = loop {
+                match self.try_job(shared, &job) {
+                    Ok(since) => break since,
                     Err(error) => {
-                        drop(positions);
                         let mut counts = shared.counts();
                         counts.stats.flush_errors += 1;
                         counts.flush_error = Some(error.to_string());
@@ -58,7 +52,11 @@ impl Flusher {
                         tries += 1;
                     }
                 }
-            }
+            };
+            // With the samples gone from memory, their series may be dropped.
+            drop(job);
+            shared.books().tables.drop_unused(since);
+            shared.sweep();
             shared.counts().flush_error = None;
             self.trim(through);
             shared.log_sizes.forget(through);
@@ -66,6 +64,18 @@ impl Flusher {
             shared.queue.wake();
             shared.tending.wake();
         }
+    }
+
+    /// Writes a job, and shows its block.
+    ///
+    /// # Errors
+    /// The disk fails; the whole job can be tried again.
+    fn try_job(&self, shared: &Shared, job: &Job) -> Result<Timestamp, BlockError> {
+        let block = self.block_of(job)?;
+        // Locked until the block is visible: its rest files begin at the positions of this moment.
+        let positions = shared.positions();
+        let block = self.cover(job, block, &positions.points())?;
+        Ok(publish(shared, job, block))
     }
 
     /// Writes a job's block, if it has samples, its rest files from the points within it on, and the manifest that
@@ -78,14 +88,27 @@ impl Flusher {
         job: &Job,
         points: &[Point],
     ) -> Result<Option<Arc<Block>>, BlockError> {
+        self.cover(job, self.block_of(job)?, points)
+    }
+
+    /// Writes a job's block, if it has samples.
+    fn block_of(&self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
+        let Job { head, through, .. } = job;
+        let received = head.received().filter(|_| head.samples() > 0);
+        received.map(|(_, received)| self.block(head, received, *through)).transpose()
+    }
+
+    /// Writes the rest files of a job's block, and the manifest that covers the job.
+    fn cover(
+        &self,
+        job: &Job,
+        block: Option<Arc<Block>>,
+        points: &[Point],
+    ) -> Result<Option<Arc<Block>>, BlockError> {
         let Job { head, covered, through } = job;
-        let (block, rests) = match head.received().filter(|_| head.samples() > 0) {
-            Some((_, received)) => {
-                let block = self.block(head, received, *through)?;
-                let rests = self.rests(head, &block.note, points)?;
-                (Some(block), rests)
-            }
-            None => (None, Vec::new()),
+        let rests = match &block {
+            Some(block) => self.rests(head, &block.note, points)?,
+            None => Vec::new(),
         };
         let old = self.ledger.manifest().rests.clone();
         let Ledger { disk, dir, .. } = &*self.ledger;
@@ -232,7 +255,8 @@ impl Flusher {
 }
 
 /// Replaces the samples in memory by the block, atomically for readers.
-fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
+/// Returns the instant before which unused series are dropped.
+fn publish(shared: &Shared, job: &Job, block: Option<Arc<Block>>) -> Timestamp {
     let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
     let since = shared.now().plus(-shared.settings.senders.series_idle_us);
     let lasts = Arc::new(shared.view().0.lasts.with(&job.head, received, since));
@@ -241,8 +265,5 @@ fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
         view.frozen = None;
         view.lasts = lasts;
     });
-    // With the samples gone from memory, their series may be dropped.
-    drop(job);
-    shared.books().tables.drop_unused(since);
-    shared.sweep();
+    since
 }
