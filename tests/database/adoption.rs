@@ -65,8 +65,9 @@ const CALLS: [&str; 19] = [
 /// The columns of Kwollect alone: ours has more.
 const BY_JOB: [&str; 2] = ["metrics_by_job", "metrics_by_job_summary"];
 
-/// The schema by the catalogue, where `pg_dump` is older than the server.
-const SCHEMA: &str = "SELECT format('%s %s %s %s %s %s', c.oid::regclass, relkind, relowner::regrole, relacl, reloptions,
+/// The schema by the catalogue, where `pg_dump` is older than the server. Rights that nobody has changed are those of the owner.
+const SCHEMA: &str = "SELECT format('%s %s %s %s %s %s', c.oid::regclass, relkind, relowner::regrole,
+        coalesce(relacl, acldefault(CASE relkind WHEN 'S' THEN 's' ELSE 'r' END::\"char\", relowner)), reloptions,
         CASE WHEN relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) WHEN relkind IN ('i', 'I') THEN pg_get_indexdef(c.oid) END)
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE nspname !~ '^pg_|^information_schema'
     UNION ALL SELECT format('%s.%s %s %s %s %s', attrelid::regclass, attname, format_type(atttypid, atttypmod), attnotnull, attacl,
@@ -75,7 +76,7 @@ const SCHEMA: &str = "SELECT format('%s %s %s %s %s %s', c.oid::regclass, relkin
     WHERE nspname !~ '^pg_|^information_schema' AND attnum > 0 AND NOT attisdropped
     UNION ALL SELECT format('%s %s %s', pg_get_functiondef(p.oid), proowner::regrole, proacl)
     FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace WHERE nspname !~ '^pg_|^information_schema' AND prokind IN ('f', 'p')
-    UNION ALL SELECT format('%s %s %s', nspname, nspowner::regrole, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema'
+    UNION ALL SELECT format('%s %s %s', nspname, nspowner::regrole, coalesce(nspacl, acldefault('n', nspowner))) FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema'
     UNION ALL SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid <> 0
     UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
     UNION ALL SELECT format('%s %s', pg_describe_object(classoid, objoid, objsubid), description) FROM pg_description WHERE objoid >= 16384
