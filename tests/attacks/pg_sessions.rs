@@ -65,6 +65,15 @@ pub(crate) fn session(port: u16, token: &str) -> (TcpStream, Vec<u8>) {
     (stream, key)
 }
 
+/// The code of the first error in the answers to messages.
+fn code_of(stream: &mut TcpStream, messages: &[Vec<u8>]) -> Option<String> {
+    stream.write_all(&messages.concat()).unwrap();
+    let answers = until_kind(stream, b'Z');
+    let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
+    let error = String::from_utf8_lossy(&error).into_owned();
+    Some(error.split("\0C").nth(1)?.chars().take(5).collect())
+}
+
 fn metric(server: &Server, line: &str) -> u64 {
     let (_, text) = get(&server.url, "/metrics");
     let value = text.lines().find_map(|one| one.strip_prefix(line)?.strip_prefix(' '));
@@ -209,14 +218,8 @@ fn a_session_has_a_limit_of_everything() {
     let dir = tempfile::tempdir().unwrap();
     let server = PgServer::start(dir.path(), &["--pg-idle-max", "3s"]);
     let (mut stream, _) = session(server.port, GUEST);
-    let mut code = |messages: &[Vec<u8>]| {
-        let sync = message(b'S', b"");
-        stream.write_all(&[messages.concat(), sync].concat()).unwrap();
-        let answers = until_kind(&mut stream, b'Z');
-        let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
-        let error = String::from_utf8_lossy(&error).into_owned();
-        Some(error.split("\0C").nth(1)?.chars().take(5).collect::<String>())
-    };
+    let mut code =
+        |messages: &[Vec<u8>]| code_of(&mut stream, &[messages, &[message(b'S', b"")]].concat());
     let parse = |name: usize| message(b'P', format!("s{name}\0SELECT 1\0\0\0").as_bytes());
     let bind = |name: usize| message(b'B', format!("p{name}\0s1\0\0\0\0\0\0\0").as_bytes());
     assert_eq!(code(&(0..256).map(parse).collect::<Vec<_>>()), None);
@@ -245,13 +248,7 @@ fn statements_that_contain_statements_end_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let server = PgServer::start(dir.path(), &[]);
     let (mut stream, _) = session(server.port, GUEST);
-    let mut code = |messages: &[Vec<u8>]| {
-        stream.write_all(&messages.concat()).unwrap();
-        let answers = until_kind(&mut stream, b'Z');
-        let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
-        let error = String::from_utf8_lossy(&error).into_owned();
-        Some(error.split("\0C").nth(1)?.chars().take(5).collect::<String>())
-    };
+    let mut code = |messages: &[Vec<u8>]| code_of(&mut stream, messages);
     let parse = |name: &str, text: &str| message(b'P', format!("{name}\0{text}\0\0\0").as_bytes());
     let query = |text: &str| message(b'Q', format!("{text}\0").as_bytes());
     let sync = || message(b'S', b"");
@@ -377,13 +374,7 @@ fn rows_of_messages_that_fail_are_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = PgServer::start(dir.path(), &[]);
     let (mut stream, _) = session(server.port, PUSHER);
-    let mut code = |messages: &[Vec<u8>]| {
-        stream.write_all(&messages.concat()).unwrap();
-        let answers = until_kind(&mut stream, b'Z');
-        let error = answers.into_iter().find(|(kind, _)| *kind == b'E')?.1;
-        let error = String::from_utf8_lossy(&error).into_owned();
-        Some(error.split("\0C").nth(1)?.chars().take(5).collect::<String>())
-    };
+    let mut code = |messages: &[Vec<u8>]| code_of(&mut stream, messages);
     let parse = |text: &str| message(b'P', format!("\0{text}\0\0\0").as_bytes());
     let bind = |statement: &str| message(b'B', format!("\0{statement}\0\0\0\0\0\0\0").as_bytes());
     let query = |text: &str| message(b'Q', format!("{text}\0").as_bytes());

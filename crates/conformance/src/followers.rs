@@ -379,7 +379,7 @@ pub fn deleted_samples_are_an_output_gap<T: Followed>() {
     }
 }
 
-/// A removed follower continues at its position for 7 days, and begins anew later.
+/// A removed follower continues at its position for 7 days, and then begins again.
 pub fn a_removed_follower_keeps_its_position_for_seven_days<T: Followed>() {
     let clock = Clock::at(T0);
     let mut store = T::open(&Rules::default(), &clock);

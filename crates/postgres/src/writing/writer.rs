@@ -96,7 +96,7 @@ impl Writer {
 
     /// Works until the store is closed and the queue is empty.
     pub(crate) fn run(mut self) {
-        // The file also marks a data folder whose samples are in a database.
+        // The file also marks the data folder of a server with its samples in a database.
         self.record(self.shared.now());
         loop {
             let Work { requests, closing } = self.shared.queue.take();

@@ -162,7 +162,7 @@ impl Sql {
                 true => check_text(text, bytes_max).map_err(place(number)),
                 false => Err((number, SqlError::TooSlow(seconds))),
             };
-            // Nobody may wait any more.
+            // The session may have ended meanwhile.
             to.send(texts.iter().enumerate().try_for_each(one)).ok();
             drop(permit);
         };

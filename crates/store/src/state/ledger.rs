@@ -60,11 +60,8 @@ impl Ledger {
     /// Removes finished files that will not be listed after all, to free space. If the manifest on the disk
     /// may list them, they stay until the same work is done again, or until the next start.
     pub(crate) fn discard(&self, files: &[Arc<Block>]) {
-        if self.unsure.load(Ordering::SeqCst) {
-            return;
-        }
-        for file in files {
-            self.disk.remove(&file.path).unwrap_or_default();
+        if !self.unsure.load(Ordering::SeqCst) {
+            self.remove(files);
         }
     }
 

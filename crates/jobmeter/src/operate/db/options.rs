@@ -257,7 +257,7 @@ fn password(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<S
     }
 }
 
-/// A file as a setting of the server, whose relative paths start elsewhere; without one the default.
+/// A file as a setting of the server, absolute, because its relative paths start elsewhere. Without a file, the default.
 fn setting_of(file: Option<&Path>, default: &str) -> anyhow::Result<String> {
     let file = std::path::absolute(file.unwrap_or_else(|| Path::new(default)))?;
     Ok(file.display().to_string())

@@ -234,7 +234,7 @@ impl SessionSettings {
         all.map(|(spec, value)| (spec.0, value.clone())).collect()
     }
 
-    /// Parameters that the client receives, whose values have changed since the last call.
+    /// The changed parameters since the last call, as far as the client receives them.
     pub(super) fn changed(&mut self) -> Vec<(&'static str, String)> {
         let mut changed = self.reported();
         changed.retain(|(name, value)| {
