@@ -22,17 +22,21 @@ pub use programs::agent::{
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
+pub use programs::outputs::{
+    JobChoice, JobRange, OUTPUTS_MAX, OutputConfig, OutputKind, OutputStart, settings_of_output,
+};
 pub use programs::pg::{PgAddress, PgSettings};
 pub use programs::poller::{
-    FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollerConfig,
-    PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled, poller_settings,
+    FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollSettings,
+    PollerConfig, PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled,
+    poller_settings,
 };
 pub use programs::postgres::{StoreKind, StoreSettings};
 pub use programs::schedulers::{NodetimeSettings, OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
-    AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,
-    PromotionSettings, PushSettings, QuerySettings, RetentionSettings, ServerConfig,
-    StorageSettings, UserMetrics, server_settings,
+    AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,
+    PushSettings, QuerySettings, RetentionSettings, ServerConfig, StorageSettings, UserMetrics,
+    server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given, setting_flags};
@@ -123,19 +127,26 @@ pub fn read_agent(
     PartialConfig::new(config, values, errors)
 }
 
-/// The configuration of a server.
+/// The configuration of a server with these kinds of outputs.
 ///
 /// # Errors
 /// All errors of the configuration, one entry each.
-pub fn load_server(given: &ConfigInputs<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
-    read_server(given).complete()
+pub fn load_server(
+    given: &ConfigInputs<'_>,
+    outputs: &[OutputKind],
+) -> Result<Loaded<ServerConfig>, ConfigErrors> {
+    read_server(given, outputs).complete()
 }
 
 /// As [`load_server`], for a configuration that may have errors.
-pub fn read_server(given: &ConfigInputs<'_>) -> PartialConfig<ServerConfig> {
+pub fn read_server(
+    given: &ConfigInputs<'_>,
+    outputs: &[OutputKind],
+) -> PartialConfig<ServerConfig> {
     let mut errors = Vec::new();
-    let values = Values::read(server_settings(), given, &mut errors);
-    let config = ServerConfig::from_values(&values, &mut errors);
+    let tables = |text: &str| programs::outputs::settings_of(text, outputs);
+    let values = Values::read_with_tables(server_settings(), &tables, given, &mut errors);
+    let config = ServerConfig::from_values(&values, outputs, &mut errors);
     PartialConfig::new(config, values, errors)
 }
 

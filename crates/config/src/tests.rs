@@ -51,7 +51,7 @@ fn an_agent_runs_without_any_configuration() {
 
 #[test]
 fn a_server_runs_without_any_configuration() {
-    let loaded = load_server(&given(ConfigFile::None, NOTHING, &[])).unwrap();
+    let loaded = load_server(&given(ConfigFile::None, NOTHING, &[]), &[]).unwrap();
     assert_eq!(loaded.config.listen.listen[0].0.to_string(), "127.0.0.1:8790");
 }
 
@@ -99,10 +99,10 @@ fn the_shown_configuration_reproduces_itself() {
     std::fs::write(&file, first.show()).unwrap();
     let again = load_agent(&given(ConfigFile::Given(file), NOTHING, &[]), &sources()).unwrap();
     assert_eq!(again.config, first.config);
-    let first = load_server(&given(ConfigFile::None, NOTHING, &[("plain", "true")])).unwrap();
+    let first = load_server(&given(ConfigFile::None, NOTHING, &[("plain", "true")]), &[]).unwrap();
     let file = dir.path().join("server.toml");
     std::fs::write(&file, first.show()).unwrap();
-    let again = load_server(&given(ConfigFile::Given(file), NOTHING, &[])).unwrap();
+    let again = load_server(&given(ConfigFile::Given(file), NOTHING, &[]), &[]).unwrap();
     assert_eq!(again.config, first.config);
 }
 
@@ -137,7 +137,7 @@ fn a_certificate_needs_its_key_in_every_program() {
         let given = || given(ConfigFile::None, NOTHING, &[flag]);
         let errors = [
             load_agent(&given(), &[]).unwrap_err(),
-            load_server(&given()).unwrap_err(),
+            load_server(&given(), &[]).unwrap_err(),
             load_client(&given()).unwrap_err(),
         ];
         assert_eq!(errors.map(|errors| errors.to_string()), [error; 3]);
@@ -153,7 +153,8 @@ fn relative_paths_of_a_file_start_at_its_folder() {
     };
     let text = "data = \"store\"\ntoken_file = \"/t\"\n[promotions]\nrules = \"rules.toml\"\n";
     let file = write("server.toml", text);
-    let config = load_server(&given(file, NOTHING, &[("cert", "c"), ("key", "k")])).unwrap().config;
+    let config =
+        load_server(&given(file, NOTHING, &[("cert", "c"), ("key", "k")]), &[]).unwrap().config;
     assert_eq!(config.promotions.rules, Some(dir.path().join("rules.toml")));
     assert_eq!(config.keep.data, Some(dir.path().join("store")));
     assert_eq!(config.listen.token_file, Some(PathBuf::from("/t")));
@@ -196,7 +197,7 @@ fn contradictory_settings() {
     );
     for listen in ["0.0.0.0:8790", "127.0.0.1:8790,192.0.2.1:3000", "[::1]:3000, [::]:8790"] {
         let flags = [("listen", listen)];
-        let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
+        let errors = load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).unwrap_err();
         assert_eq!(errors.0.len(), 2, "{listen}: {errors}");
     }
     for (listen, lacking) in [
@@ -205,14 +206,15 @@ fn contradictory_settings() {
         ("127.0.0.1:1,localhost:2", "has `localhost:2`, which must be an address"),
     ] {
         let flags = [("listen", listen)];
-        let error = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err().to_string();
+        let error =
+            load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).unwrap_err().to_string();
         assert!(error.contains(lacking), "{listen}: {error}");
     }
     let flags = [("listen", "127.0.0.1:8790, [::1]:3000,127.0.0.1:0,127.0.0.1:0")];
-    let loaded = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap();
+    let loaded = load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).unwrap();
     assert_eq!(loaded.config.listen.listen.len(), 4);
     let flags = [("listen", "0.0.0.0:8790"), ("plain", "true"), ("token_file", "/t")];
-    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok());
+    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).is_ok());
 }
 
 #[test]
@@ -226,7 +228,7 @@ fn contradictory_settings_of_schedulers() {
         ("schedulers.slurm.commands", "true"),
         ("schedulers.slurm.user", "reader"),
     ];
-    let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
+    let errors = load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).unwrap_err();
     let flags: Vec<String> = errors.0.iter().map(|error| error.place.to_string()).collect();
     let want = ["oar-rest", "oar-database", "oar-rest-user", "slurm-commands"]
         .into_iter()
@@ -236,10 +238,10 @@ fn contradictory_settings_of_schedulers() {
     assert_eq!(flags, want.collect::<Vec<_>>());
     for rest in ["unix:/run/slurmrestd.sock", "http://controller:6820", "https://controller"] {
         let flags = [("schedulers.slurm.rest", rest), ("schedulers.slurm.token_file", "/t")];
-        assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok(), "{rest}");
+        assert!(load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).is_ok(), "{rest}");
     }
     let flags = [("schedulers.oar.cluster", "local")];
-    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_err());
+    assert!(load_server(&given(ConfigFile::None, NOTHING, &flags), &[]).is_err());
 }
 
 #[test]
@@ -273,13 +275,13 @@ fn optional_metrics_are_all_or_match_expressions() {
 #[test]
 fn a_given_file_must_exist() {
     let missing = PathBuf::from("/no/such/file.toml");
-    assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[])).is_ok());
-    let errors = load_server(&given(ConfigFile::Given(missing), NOTHING, &[])).unwrap_err();
+    assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[]), &[]).is_ok());
+    let errors = load_server(&given(ConfigFile::Given(missing), NOTHING, &[]), &[]).unwrap_err();
     assert!(errors.to_string().starts_with("/no/such/file.toml: "), "{errors}");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("f.toml");
     std::fs::write(&file, b"plain = \"\xff\"\n").unwrap();
-    let errors = load_server(&given(ConfigFile::Given(file), NOTHING, &[])).unwrap_err();
+    let errors = load_server(&given(ConfigFile::Given(file), NOTHING, &[]), &[]).unwrap_err();
     assert!(errors.to_string().ends_with("cannot be read; it is no text in UTF-8"), "{errors}");
 }
 
@@ -472,7 +474,7 @@ fn a_file_writable_by_other_users_is_not_trusted_to_name_a_program() {
 
 #[test]
 fn unauthenticated_clients_see_no_more_than_a_user() {
-    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
+    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags), &[]);
     let access = load(&[("access.nodes", "own"), ("access.staff", "@ops,ann")]).unwrap();
     let access = access.config.access;
     assert_eq!((access.nodes, access.anonymous), (Nodes::Own, Anonymous::None));
@@ -486,7 +488,7 @@ fn unauthenticated_clients_see_no_more_than_a_user() {
 
 #[test]
 fn a_server_without_loopback_users_needs_tokens_or_certificates() {
-    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
+    let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags), &[]);
     let none = ("access.loopback", "none");
     let error = load(&[none]).unwrap_err().to_string();
     assert!(error.contains("access-loopback") && error.contains("`token_file`"), "{error}");

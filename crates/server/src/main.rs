@@ -59,7 +59,7 @@ fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     let settings = config::server_settings();
     let flags = config::given(&settings, matches, "server", paths::SERVER_FILE, &environment);
     let given = ConfigInputs { file: flags.file, environment: &environment, flags: flags.flags };
-    config::load_server(&given)
+    config::load_server(&given, &outputs::kinds())
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {

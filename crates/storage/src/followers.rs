@@ -60,12 +60,24 @@ pub enum FollowFrom {
 pub struct FollowSlice {
     /// Identifies it for [`Followers::confirm`], until the store is closed.
     pub number: u64,
+    /// The follower's position, at which it begins. A slice that was not confirmed begins there again.
+    pub at: FollowMark,
     /// The samples, ordered by time.
     pub samples: TimeSlice,
     /// Stored gaps that were reported or grew. Bounded by the limits of stored gaps.
     pub gaps: Vec<Gap>,
     /// Samples that are lost to this follower.
     pub lost: Option<OutputGap>,
+}
+
+/// A position of a follower, comparable after a restart, too: a receiver that stored the samples of a slice together with
+/// this mark knows later whether the slice was confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FollowMark {
+    /// When the follower began, in microseconds since 1970.
+    pub begun: i64,
+    /// Its confirmations since.
+    pub confirmed: u64,
 }
 
 /// Samples that were deleted or damaged before a follower read them.

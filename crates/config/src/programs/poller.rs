@@ -9,6 +9,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 settings! {
+    /// A poller that the server starts.
+    PollSettings, POLL, "Polling" {
+        /// Poll the devices of this folder of description files, by a process of its own with the settings of
+        /// /etc/jobmeter/poller.toml.
+        "poll.metrics_dir" metrics_dir: Option<PathBuf> = "" or "none", Kind::Text("DIR");
+    }
+}
+
+settings! {
     /// How a poller polls.
     PollerSettings, POLLER, "Polling" {
         /// Name of this poller: its samples come from `poller-NAME`.

@@ -1,5 +1,6 @@
 //! Where a server keeps samples.
 
+use crate::programs::outputs::OutputConfig;
 use crate::programs::server::RetentionSettings;
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, settings};
@@ -51,6 +52,21 @@ settings! {
 }
 
 impl StoreSettings {
+    /// Rejects outputs of a store that has no followers.
+    pub(crate) fn check_outputs(
+        &self,
+        outputs: &[OutputConfig],
+        values: &Values,
+        errors: &mut Vec<ConfigError>,
+    ) {
+        let first = outputs.first().filter(|_| self.kind == StoreKind::Postgres);
+        if let Some(OutputConfig { name, .. }) = first {
+            let what =
+                "outputs need the embedded store; programs read a PostgreSQL database themselves";
+            errors.push(values.error(&format!("outputs.{name}.kind"), what));
+        }
+    }
+
     /// Checks combinations of settings.
     pub(crate) fn check(
         &self,

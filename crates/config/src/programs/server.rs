@@ -1,7 +1,9 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
+use crate::programs::outputs::{OutputConfig, OutputKind, outputs_of};
 use crate::programs::pg::{PG, PgSettings};
+use crate::programs::poller::{POLL, PollSettings};
 use crate::programs::postgres::{STORE, StoreSettings};
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
@@ -329,15 +331,6 @@ settings! {
     }
 }
 
-settings! {
-    /// A poller that the server starts.
-    PollSettings, POLL, "Polling" {
-        /// Poll the devices of this folder of description files, by a process of its own with the settings of
-        /// /etc/jobmeter/poller.toml.
-        "poll.metrics_dir" metrics_dir: Option<PathBuf> = "" or "none", Kind::Text("DIR");
-    }
-}
-
 /// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -365,6 +358,8 @@ pub struct ServerConfig {
     pub promotions: PromotionSettings,
     /// A poller that it starts.
     pub poll: PollSettings,
+    /// Other systems to which it delivers samples.
+    pub outputs: Vec<OutputConfig>,
     /// Its log.
     pub log: LogConfig,
 }
@@ -379,7 +374,11 @@ pub fn server_settings() -> Vec<Setting> {
 
 impl ServerConfig {
     /// The checked configuration. Adds all errors to `errors`.
-    pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
+    pub(crate) fn from_values(
+        values: &Values,
+        outputs: &[OutputKind],
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<Self> {
         let listen = ListenSettings::from_values(values, errors);
         let access = AccessSettings::from_values(values, errors);
         let store = StoreSettings::from_values(values, errors);
@@ -392,10 +391,11 @@ impl ServerConfig {
         let schedulers = SchedulerSettings::from_values(values, errors);
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
+        let outputs = outputs_of(values, outputs, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
         let (access, store, query, job_file) = (access?, store?, query?, job_file?);
-        let (schedulers, promotions, poll, log) = (schedulers?, promotions?, poll?, log?);
+        let (schedulers, promotions, poll, outputs) = (schedulers?, promotions?, poll?, outputs?);
         let config = Self {
             listen,
             access,
@@ -409,7 +409,8 @@ impl ServerConfig {
             schedulers,
             promotions,
             poll,
-            log,
+            outputs,
+            log: log?,
         };
         config.check_together(values, errors);
         Some(config)
@@ -426,6 +427,7 @@ impl ServerConfig {
             errors.push(values.error("client_ca", what));
         }
         self.store.check(&self.retention, values, errors);
+        self.store.check_outputs(&self.outputs, values, errors);
         self.schedulers.check_store(&self.store, values, errors);
         self.check_access(values, errors);
         if self.access.loopback == Loopback::None

@@ -131,12 +131,24 @@ impl Values {
         given: &ConfigInputs<'_>,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
+        Self::read_with_tables(settings, &|_| Vec::new(), given, errors)
+    }
+
+    /// As [`Self::read`], with the settings that the tables of the file's text have.
+    pub(crate) fn read_with_tables(
+        mut settings: Vec<Setting>,
+        tables: &dyn Fn(&str) -> Vec<Setting>,
+        given: &ConfigInputs<'_>,
+        errors: &mut Vec<ConfigError>,
+    ) -> Self {
+        let file = file_text(&given.file, errors);
+        settings.extend(file.iter().flat_map(|file| tables(&file.text)));
         let values = settings.iter().map(|setting| {
             let raw = Raw::One(setting.default.to_string());
             (setting.key.to_string(), (raw, ValueOrigin::Default))
         });
         let mut all = Self { values: values.collect(), settings, distrust: None, has_file: false };
-        if let Some(FileText { path, text, distrust }) = file_text(&given.file, errors) {
+        if let Some(FileText { path, text, distrust }) = file {
             all.add_file(&path, &text, errors);
             all.distrust = distrust;
             all.has_file = true;

@@ -43,7 +43,7 @@ impl Setting {
 
     /// Whether it is a path of this machine, or a list of them.
     pub(crate) fn is_path(&self) -> bool {
-        matches!(self.kind, Kind::Text("FILE" | "DIR" | "DIR|none") | Kind::List("DIR"))
+        matches!(self.kind, Kind::Text("FILE" | "FILE|-" | "DIR" | "DIR|none") | Kind::List("DIR"))
     }
 
     /// Whether this text is a word in place of a path, such as `none` for the kind `DIR|none`.

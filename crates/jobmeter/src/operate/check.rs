@@ -203,7 +203,7 @@ struct Finding {
 
 fn of_server(given: &ConfigInputs<'_>, file: &Path) -> anyhow::Result<Report> {
     let mut failed = None;
-    let report = Report::new(config::read_server(given), |loaded, report| {
+    let report = Report::new(config::read_server(given, &outputs::kinds()), |loaded, report| {
         let found = found_by_server(file).unwrap_or_else(|error| {
             failed = Some(error);
             Vec::new()

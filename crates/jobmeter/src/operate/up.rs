@@ -156,7 +156,7 @@ fn listeners(
     let flags =
         config::given(&settings, &matches, "server", config::paths::SERVER_FILE, environment);
     let given = config::ConfigInputs { file: flags.file, environment, flags: flags.flags };
-    let loaded = config::load_server(&given).ok()?;
+    let loaded = config::load_server(&given, &outputs::kinds()).ok()?;
     let named = loaded.values().raw("listen");
     let named = named.is_some_and(|(_, origin)| *origin != config::ValueOrigin::Default);
     loaded.config.listen.listen.iter().map(|address| listener(address.0, named)).collect()

@@ -118,7 +118,7 @@ pub(crate) mod tests {
         let flags = [("access.staff".to_owned(), config::Raw::Many(staff))].into();
         let file = config::ConfigFile::None;
         let given = config::ConfigInputs { file, environment: &|_| None, flags };
-        config::load_server(&given).unwrap().config.access
+        config::load_server(&given, &[]).unwrap().config.access
     }
 
     fn staff(words: &[&str]) -> Result<Vec<u32>, Vec<String>> {

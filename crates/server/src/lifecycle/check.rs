@@ -65,7 +65,7 @@ pub fn print(
     };
     let root = Root::live().map_err(io::Error::other)?;
     let sources: Vec<&str> = sources.split(',').collect();
-    let loaded = config::read_server(&given).loaded;
+    let loaded = config::read_server(&given, &outputs::kinds()).loaded;
     let found = loaded.map(|loaded| findings(&loaded, &sources, environment, &root));
     let text = serde_json::to_string(&found.unwrap_or_default()).map_err(io::Error::other)?;
     writeln!(io::stdout(), "{text}")
@@ -280,7 +280,7 @@ mod tests {
         std::fs::write(path("server.toml"), text).unwrap();
         let file = ConfigFile::Given(path("server.toml"));
         let given = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
-        let read = config::read_server(&given);
+        let read = config::read_server(&given, &outputs::kinds());
         // The mistyped key, the cluster and the list of lists.
         assert_eq!(read.errors.len(), 3, "{:?}", read.errors);
         let root = Root::live().unwrap();

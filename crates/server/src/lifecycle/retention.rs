@@ -192,7 +192,7 @@ mod tests {
             let flags = flags.iter().map(one).collect();
             let file = config::ConfigFile::None;
             let given = config::ConfigInputs { file, environment: &|_| None, flags };
-            longest_us(&config::load_server(&given).unwrap().config)
+            longest_us(&config::load_server(&given, &[]).unwrap().config)
         };
         let ages = [
             ("retention.samples_age_max", "30d"),

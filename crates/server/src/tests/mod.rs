@@ -99,7 +99,7 @@ impl Site {
         let flag = |(key, value): (&str, &str)| (key.to_owned(), Raw::One(value.to_owned()));
         let flags = all.into_iter().map(flag).collect();
         let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
-        config::load_server(&given).unwrap().config
+        config::load_server(&given, &[]).unwrap().config
     }
 
     fn connect(&self) -> TcpStream {

@@ -18,7 +18,7 @@ use read::{Contents, read};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::{
-    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowSlice, FollowerInfo,
+    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowMark, FollowSlice, FollowerInfo,
     Followers, StorageError,
 };
 
@@ -27,6 +27,14 @@ use storage::{
 pub(crate) struct Following {
     shared: Arc<Shared>,
     ledger: Arc<Ledger>,
+}
+
+/// A range that a follower reads.
+struct Reserved {
+    plan: Plan,
+    number: u64,
+    since: i64,
+    at: FollowMark,
 }
 
 impl Following {
@@ -69,7 +77,7 @@ impl Following {
         name: &str,
         (from, number): (Option<Position>, Option<u64>),
         rows_max: u32,
-    ) -> Result<Option<(Plan, u64, i64)>, FollowError> {
+    ) -> Result<Option<Reserved>, FollowError> {
         let mut positions = self.positions()?;
         let (rests, covered) = {
             let manifest = self.ledger.manifest();
@@ -83,7 +91,8 @@ impl Following {
         let from = from.unwrap_or(follower.position);
         let plan = Plan::after(&self.shared, (&rests, covered), from, rows_max);
         follower.open = plan.as_ref().map(|plan| OpenSlice { number, to: plan.reserved() });
-        Ok(plan.map(|plan| (plan, number, follower.since)))
+        let (since, at) = (follower.since, follower.mark());
+        Ok(plan.map(|plan| Reserved { plan, number, since, at }))
     }
 }
 
@@ -103,7 +112,8 @@ impl Followers for Following {
             return Err(FollowError::Name(name.to_owned()));
         }
         let mut positions = self.positions()?;
-        let kept = positions.unexpired(self.shared.now());
+        let now = self.shared.now();
+        let kept = positions.unexpired(now);
         if let Some(follower) = positions.followers.get_mut(name)
             && kept.contains_key(name)
         {
@@ -125,7 +135,7 @@ impl Followers for Following {
         self.change(&mut positions, |followers| {
             *followers = kept;
             let position = Position::of(point);
-            let new = Follower { position, since, removed: None, open: None, unsure: None };
+            let new = Follower::new(position, since, now);
             followers.entry(name.into()).or_insert(new).removed = None;
         })
     }
@@ -134,9 +144,8 @@ impl Followers for Following {
         let rows_max = u32::try_from(rows_max).unwrap_or(u32::MAX).max(1);
         let mut from = (None, None);
         loop {
-            let Some((plan, number, since)) = self.reserve(name, from, rows_max)? else {
-                return Ok(None);
-            };
+            let reserved = self.reserve(name, from, rows_max)?;
+            let Some(Reserved { plan, number, since, at }) = reserved else { return Ok(None) };
             let disk = &*self.ledger.disk;
             let Contents { samples, lost, to } =
                 read(&self.shared, disk, &plan, since, rows_max).map_err(FollowError::Store)?;
@@ -148,7 +157,7 @@ impl Followers for Following {
                 from = (Some(to), Some(number));
                 continue;
             }
-            return Ok(Some(FollowSlice { number, samples, gaps: plan.gaps, lost }));
+            return Ok(Some(FollowSlice { number, at, samples, gaps: plan.gaps, lost }));
         }
     }
 
@@ -164,6 +173,7 @@ impl Followers for Following {
         self.change(&mut positions, |followers| {
             if let Some(follower) = followers.get_mut(name) {
                 (follower.position, follower.open) = (to, None);
+                follower.confirmed += 1;
             }
         })
     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use storage::FollowMark;
 
 /// The file's name.
 pub(crate) const POSITIONS: &str = "POSITIONS";
@@ -73,6 +74,12 @@ pub(crate) struct Follower {
     pub(crate) position: Position,
     /// It receives no earlier sample.
     pub(crate) since: i64,
+    /// When it began.
+    #[serde(default)]
+    pub(crate) begun: i64,
+    /// Its confirmations.
+    #[serde(default)]
+    pub(crate) confirmed: u64,
     /// Since when it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) removed: Option<i64>,
@@ -81,6 +88,19 @@ pub(crate) struct Follower {
     /// A position that the file may have, because writing it failed.
     #[serde(skip)]
     pub(crate) unsure: Option<Position>,
+}
+
+impl Follower {
+    /// One that begins now.
+    pub(crate) const fn new(position: Position, since: i64, now: Timestamp) -> Self {
+        let begun = now.0;
+        Self { position, since, begun, confirmed: 0, removed: None, open: None, unsure: None }
+    }
+
+    /// Its position, as others see it.
+    pub(crate) const fn mark(&self) -> FollowMark {
+        FollowMark { begun: self.begun, confirmed: self.confirmed }
+    }
 }
 
 /// The followers of a store, by name.
@@ -191,7 +211,7 @@ mod tests {
         let cursor = Cursor { end: Point::of_segment(9), at: -5, skip: 2, rows: 70 };
         let position = Position { point: Point::of_segment(7), cursor: Some(cursor) };
         let follower =
-            Follower { position, since: i64::MIN, removed: Some(3), open: None, unsure: None };
+            Follower { removed: Some(3), ..Follower::new(position, i64::MIN, Timestamp(1)) };
         let followers = BTreeMap::from([("a".into(), follower)]);
         std::fs::create_dir(followers_dir(dir.path())).unwrap();
         Positions::write(&RealDisk, dir.path(), &followers).unwrap();
