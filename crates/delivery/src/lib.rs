@@ -17,6 +17,7 @@ pub use batches::pending_gaps_and_job_events::PendingEvents;
 pub use batches::print::Printer;
 pub use batches::seal::{BatchOutput, SealCounts, Sealer, Sinks};
 pub use batches::sealed::Sealed;
+pub use common::backoff::Backoff;
 pub use common::boot::draw_boot;
 pub use common::clock::{Clock, GivenClock, MachineClock, process_cpu_us, wall};
 pub use common::counters::Counters;

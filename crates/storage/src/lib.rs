@@ -25,8 +25,8 @@ pub use by_time::{Bounded, ByTime};
 pub use declared::{DeclaredMetrics, RunMetrics};
 pub use error::StorageError;
 pub use followers::{
-    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowSlice, FollowerInfo,
-    Followers, OutputGap,
+    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowMark, FollowSlice,
+    FollowerInfo, Followers, OutputGap,
 };
 pub use reads::{Meter, Reads};
 pub use retention::RetentionLimits;

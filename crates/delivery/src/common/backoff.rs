@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Delays between retries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     next: Duration,
     chance: u64,
@@ -17,18 +17,18 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Creates the delays. `seed` is any number that differs between nodes.
-    pub(crate) const fn new(first: Duration, seed: u64) -> Self {
+    pub const fn new(first: Duration, seed: u64) -> Self {
         Self { first, next: first, chance: seed | 1 }
     }
 
     /// Resets the delay after a success.
-    pub(crate) const fn reset(&mut self) {
+    pub const fn reset(&mut self) {
         self.next = self.first;
     }
 
     /// Returns the delay after a failure. It is 0.5 to 1.5 times the current delay, or the delay that the server
     /// requests, at most 60 s.
-    pub(crate) fn failed(&mut self, retry_after: Option<Duration>) -> Duration {
+    pub fn failed(&mut self, retry_after: Option<Duration>) -> Duration {
         let half = self.next / 2;
         let thousandths = u32::try_from(self.random() % 1000).unwrap_or(0);
         let wait = half + self.next * thousandths / 1000;

@@ -18,8 +18,8 @@ use read::{Contents, read};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::{
-    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowMark, FollowSlice, FollowerInfo,
-    Followers, StorageError,
+    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, FollowError, FollowFrom, FollowMark, FollowSlice,
+    FollowerInfo, Followers, StorageError,
 };
 
 /// The followers of a store.

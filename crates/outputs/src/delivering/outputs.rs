@@ -1,0 +1,182 @@
+//! The running outputs of a server.
+
+use crate::delivering::status::{OutputStatus, Progress};
+use crate::delivering::stop::Stop;
+use crate::delivering::worker::Worker;
+use crate::list::spec_of;
+use crate::spec::Spec;
+use config::OutputConfig;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use storage::{Clock, Storage};
+
+/// How long a change waits for the end of a write before it goes on; the next thread of the output waits longer.
+const END_TIME: Duration = Duration::from_secs(5);
+
+/// The outputs of a server.
+pub struct Outputs {
+    store: Arc<dyn Storage>,
+    /// The folder with a folder for each output.
+    folder: PathBuf,
+    clock: Clock,
+    running: Mutex<BTreeMap<Box<str>, Running>>,
+}
+
+struct Running {
+    config: OutputConfig,
+    spec: &'static Spec,
+    stop: Arc<Stop>,
+    progress: Arc<Mutex<Progress>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outputs").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl Outputs {
+    /// No output yet. `folder` keeps what must outlive the program.
+    pub fn new(store: Arc<dyn Storage>, folder: PathBuf, clock: Clock) -> Self {
+        Self { store, folder, clock, running: Mutex::default() }
+    }
+
+    /// Runs exactly these outputs. One with an unchanged configuration is not disturbed; a changed one continues at its
+    /// position. The position of one that is not among them is kept for 7 days.
+    pub fn apply(&self, configs: &[OutputConfig]) {
+        let mut running = self.running.lock();
+        let ended: Vec<Box<str>> = running
+            .iter()
+            .filter(|(_, one)| !configs.contains(&one.config))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut threads = BTreeMap::new();
+        for name in &ended {
+            if let Some(mut one) = running.remove(name) {
+                one.stop.set();
+                threads.insert(name.clone(), one.thread.take());
+            }
+        }
+        wait_for(threads.values().flatten(), END_TIME);
+        let names: BTreeSet<&str> = configs.iter().map(|config| &*config.name).collect();
+        self.remove_others(&names);
+        for config in configs {
+            if running.contains_key(&config.name) {
+                continue;
+            }
+            let before = threads.remove(&config.name).flatten();
+            if let Some(one) = self.start(config, before) {
+                running.insert(config.name.clone(), one);
+            }
+        }
+    }
+
+    /// Removes the followers of outputs that are not configured.
+    fn remove_others(&self, names: &BTreeSet<&str>) {
+        let Some(followers) = self.store.followers() else { return };
+        let known = match followers.list() {
+            Ok(known) => known,
+            Err(error) => return log::error!("the positions of outputs: {error}"),
+        };
+        let others =
+            known.iter().filter(|one| one.removed.is_none() && !names.contains(&*one.name));
+        for one in others {
+            match followers.remove(&one.name) {
+                Ok(()) => {
+                    log::info!("output `{}` is removed; its position is kept for 7 days", one.name)
+                }
+                Err(error) => log::error!("removing output `{}`: {error}", one.name),
+            }
+        }
+    }
+
+    /// Starts an output once `before`, its earlier thread, has ended.
+    fn start(&self, config: &OutputConfig, before: Option<JoinHandle<()>>) -> Option<Running> {
+        let spec = spec_of(config)?;
+        let (stop, progress) = (Arc::<Stop>::default(), Arc::<Mutex<Progress>>::default());
+        let worker = Worker {
+            config: config.clone(),
+            spec,
+            folder: self.folder.join(&*config.name),
+            store: Arc::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            stop: Arc::clone(&stop),
+            progress: Arc::clone(&progress),
+        };
+        let clock = Arc::clone(&self.clock);
+        let shown = Arc::clone(&progress);
+        let run = move || {
+            if let Some(before) = before {
+                shown
+                    .lock()
+                    .wait("its last write, with the earlier settings, has not ended", clock());
+                // A panic has ended it, too.
+                before.join().ok();
+            }
+            worker.run();
+        };
+        match std::thread::Builder::new().name("output".to_owned()).spawn(run) {
+            Ok(thread) => {
+                Some(Running { config: config.clone(), spec, stop, progress, thread: Some(thread) })
+            }
+            Err(error) => {
+                log::error!("output `{}`: no thread: {error}", config.name);
+                None
+            }
+        }
+    }
+
+    /// The status of each output, ordered by name.
+    pub fn status(&self) -> Vec<OutputStatus> {
+        let behind: BTreeMap<Box<str>, u64> = self
+            .store
+            .followers()
+            .and_then(|followers| followers.list().ok())
+            .map(|list| list.into_iter().map(|one| (one.name, one.behind)).collect())
+            .unwrap_or_default();
+        let running = self.running.lock();
+        let each = running.iter().map(|(name, one)| {
+            let progress = one.progress.lock();
+            OutputStatus {
+                name: name.clone(),
+                kind: one.spec.name,
+                guarantee: (one.spec.guarantee)(&one.config),
+                state: progress.state.clone(),
+                behind: behind.get(name).copied(),
+                newest: progress.newest,
+                samples: progress.samples,
+                failures: progress.failures,
+                samples_lost: progress.lost.samples,
+                gaps: progress.lost.gaps(),
+            }
+        });
+        each.collect()
+    }
+
+    /// Ends all threads. One that is still writing after this time is left behind.
+    pub fn stop(&self, within: Duration) {
+        let running = std::mem::take(&mut *self.running.lock());
+        running.values().for_each(|one| one.stop.set());
+        wait_for(running.values().filter_map(|one| one.thread.as_ref()), within);
+        for (name, one) in running {
+            if one.thread.is_some_and(|thread| !thread.is_finished()) {
+                log::warn!("output `{name}` is still writing; it continues at the next start");
+            }
+        }
+    }
+}
+
+/// Waits until threads have ended, at most this long.
+fn wait_for<'a>(threads: impl Iterator<Item = &'a JoinHandle<()>> + Clone, time: Duration) {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    while waited < time && threads.clone().any(|thread| !thread.is_finished()) {
+        std::thread::sleep(PAUSE);
+        waited += PAUSE;
+    }
+}

@@ -1,0 +1,124 @@
+//! What is shown of an output.
+
+use crate::spec::Guarantee;
+use model::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use storage::OutputGap;
+
+/// Most output gaps that are shown.
+const GAPS_MAX: usize = 100;
+
+/// Whether an output works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputState {
+    /// It delivers, or has delivered everything.
+    Working,
+    /// It waits.
+    Waiting {
+        /// Since when.
+        since: Timestamp,
+        /// The reason, and what to do.
+        why: String,
+    },
+}
+
+/// The status of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputStatus {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its kind.
+    pub kind: &'static str,
+    /// What a success means.
+    pub guarantee: Guarantee,
+    /// Whether it works.
+    pub state: OutputState,
+    /// Stored samples after its position; `None`: the store does not know now.
+    pub behind: Option<u64>,
+    /// The newest sample that it delivered since the server's start.
+    pub newest: Option<Timestamp>,
+    /// Samples that it delivered since the server's start.
+    pub samples: u64,
+    /// Failed writes since the server's start.
+    pub failures: u64,
+    /// Samples that it lost, since it began.
+    pub samples_lost: u64,
+    /// The latest output gaps, oldest first.
+    pub gaps: Vec<OutputGap>,
+}
+
+/// What the thread of an output reports.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) state: OutputState,
+    pub(super) newest: Option<Timestamp>,
+    pub(super) samples: u64,
+    pub(super) failures: u64,
+    pub(super) lost: Lost,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        let (state, lost) = (OutputState::Working, Lost::default());
+        Self { state, newest: None, samples: 0, failures: 0, lost }
+    }
+}
+
+impl Progress {
+    /// Notes that the output waits. Returns whether it begins to, or for another reason.
+    pub(super) fn wait(&mut self, why: &str, now: Timestamp) -> bool {
+        self.failures += 1;
+        let since = match &self.state {
+            OutputState::Waiting { why: before, .. } if before == why => return false,
+            OutputState::Waiting { since, .. } => *since,
+            OutputState::Working => now,
+        };
+        self.state = OutputState::Waiting { since, why: why.to_owned() };
+        true
+    }
+
+    /// Notes that the output works. Returns since when it waited.
+    pub(super) fn work(&mut self) -> Option<Timestamp> {
+        match std::mem::replace(&mut self.state, OutputState::Working) {
+            OutputState::Waiting { since, .. } => Some(since),
+            OutputState::Working => None,
+        }
+    }
+}
+
+/// Lost samples, as the output's folder keeps them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Lost {
+    pub(super) samples: u64,
+    gaps: VecDeque<StoredGap>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredGap {
+    from: i64,
+    to: i64,
+    samples: u64,
+    why: String,
+}
+
+impl Lost {
+    pub(super) fn add(&mut self, gap: &OutputGap) {
+        self.samples = self.samples.saturating_add(gap.samples);
+        if self.gaps.len() >= GAPS_MAX {
+            self.gaps.pop_front();
+        }
+        let (from, to, samples, why) = (gap.from.0, gap.to.0, gap.samples, gap.why.clone());
+        self.gaps.push_back(StoredGap { from, to, samples, why });
+    }
+
+    pub(super) fn gaps(&self) -> Vec<OutputGap> {
+        let each = self.gaps.iter().map(|StoredGap { from, to, samples, why }| OutputGap {
+            from: Timestamp(*from),
+            to: Timestamp(*to),
+            samples: *samples,
+            why: why.clone(),
+        });
+        each.collect()
+    }
+}

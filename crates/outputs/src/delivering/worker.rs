@@ -1,0 +1,234 @@
+//! The thread of an output: follows the store, writes portions, confirms them.
+
+use crate::delivering::folder::{make, replace_durably};
+use crate::delivering::last_of_window::LastOfWindow;
+use crate::delivering::selection::Selection;
+use crate::delivering::status::{Lost, Progress};
+use crate::delivering::stop::Stop;
+use crate::portion::Portion;
+use crate::spec::{Output, Spec, WriteError};
+use config::{OutputConfig, OutputStart};
+use delivery::Backoff;
+use model::Timestamp;
+use parking_lot::Mutex;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{Clock, FollowError, FollowFrom, Followers, Storage};
+
+/// Most samples of a portion: bounds the memory of an output.
+const ROWS_MAX: usize = 50_000;
+/// Pause after everything is delivered.
+const IDLE: Duration = Duration::from_secs(1);
+/// First pause after a failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The file with lost samples.
+const LOST: &str = "lost.json";
+
+/// The thread's data.
+pub(super) struct Worker {
+    pub(super) config: OutputConfig,
+    pub(super) spec: &'static Spec,
+    /// The output's own folder.
+    pub(super) folder: PathBuf,
+    pub(super) store: Arc<dyn Storage>,
+    pub(super) clock: Clock,
+    pub(super) stop: Arc<Stop>,
+    pub(super) progress: Arc<Mutex<Progress>>,
+}
+
+/// The course of an output. It begins again after a panic.
+struct Course<'a> {
+    worker: &'a Worker,
+    followers: &'a dyn Followers,
+    output: Box<dyn Output>,
+    selection: Selection,
+    last_of_window: Option<LastOfWindow>,
+    /// The slice that is being delivered.
+    open: Option<Open>,
+    /// When everything was delivered last.
+    caught_up: Option<Timestamp>,
+}
+
+struct Open {
+    number: u64,
+    portion: Portion,
+    is_written: bool,
+}
+
+enum Step {
+    Delivered,
+    Idle,
+}
+
+impl Worker {
+    /// Runs until it is asked to stop.
+    pub(super) fn run(self) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, seed(&self.config.name));
+        while !self.stop.is_set() {
+            let run = catch_unwind(AssertUnwindSafe(|| self.run_until_failure(&mut backoff)));
+            let error = match run {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error,
+                Err(_) => WriteError::new("a fault of the program (see the log); it begins again"),
+            };
+            self.pause(&error, &mut backoff);
+        }
+    }
+
+    /// # Errors
+    /// The output cannot begin.
+    fn run_until_failure(&self, backoff: &mut Backoff) -> Result<(), WriteError> {
+        let mut course = Course::begin(self)?;
+        while !self.stop.is_set() {
+            match course.step() {
+                Ok(step) => {
+                    backoff.reset();
+                    if let Some(since) = self.progress.lock().work() {
+                        log::info!(
+                            "output `{}` works again; it waited since {since}",
+                            self.config.name
+                        );
+                    }
+                    if matches!(step, Step::Idle) {
+                        self.stop.wait(IDLE);
+                    }
+                }
+                Err(error) => self.pause(&error, backoff),
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&self, error: &WriteError, backoff: &mut Backoff) {
+        if self.progress.lock().wait(&error.why, (self.clock)()) {
+            log::warn!("output `{}` waits: {}", self.config.name, error.why);
+        }
+        self.stop.wait(backoff.failed(error.after));
+    }
+}
+
+/// A number that differs between outputs and starts.
+fn seed(name: &str) -> u64 {
+    let bytes =
+        name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    bytes ^ u64::from(std::process::id()) << 20
+}
+
+impl<'a> Course<'a> {
+    fn begin(worker: &'a Worker) -> Result<Self, WriteError> {
+        let Worker { config, folder, store, spec, .. } = worker;
+        let no_followers = || WriteError::new("the store has no followers");
+        let followers = store.followers().ok_or_else(no_followers)?;
+        make(folder).map_err(WriteError::at(folder))?;
+        let from = match config.from {
+            OutputStart::Now => FollowFrom::Now,
+            OutputStart::All => FollowFrom::All,
+            OutputStart::Time(at) => FollowFrom::Time(at),
+        };
+        followers.follow(&config.name, from).map_err(of_store)?;
+        worker.progress.lock().lost = read_lost(folder)?;
+        let selection = Selection::new(config.clone());
+        let output = (spec.open)(config, folder)?;
+        let window_us =
+            config.every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
+        let last_of_window = LastOfWindow::of_config(window_us, folder);
+        Ok(Self {
+            worker,
+            followers,
+            output,
+            selection,
+            last_of_window,
+            open: None,
+            caught_up: None,
+        })
+    }
+
+    /// Delivers a slice, or what is left of it.
+    fn step(&mut self) -> Result<Step, WriteError> {
+        let name = &self.worker.config.name;
+        if self.open.is_none() {
+            self.open = self.next()?;
+        }
+        let Some(open) = &mut self.open else {
+            self.caught_up = Some((self.worker.clock)());
+            return Ok(Step::Idle);
+        };
+        if !open.is_written {
+            self.output.write(&open.portion)?;
+            open.is_written = true;
+        }
+        match self.followers.confirm(name, open.number) {
+            Ok(()) => {}
+            Err(error @ (FollowError::Void(_) | FollowError::Unknown(_))) => {
+                // It comes again: the output replaces what it has written.
+                self.open = None;
+                if let Some(windows) = &mut self.last_of_window {
+                    windows.forget();
+                }
+                return Err(of_store(error));
+            }
+            Err(error) => return Err(of_store(error)),
+        }
+        if let Some(Open { portion, .. }) = self.open.take() {
+            self.note(&portion)?;
+        }
+        Ok(Step::Delivered)
+    }
+
+    /// Reads the next slice.
+    fn next(&mut self) -> Result<Option<Open>, WriteError> {
+        let name = &self.worker.config.name;
+        let slice = self.followers.next(name, ROWS_MAX).map_err(of_store)?;
+        let Some(slice) = slice else { return Ok(None) };
+        let mut samples = self.selection.select(slice.samples);
+        if let Some(windows) = &mut self.last_of_window {
+            let taken = windows.take(&samples, slice.at, self.caught_up.take());
+            samples = taken.map_err(WriteError::at(&self.worker.folder))?;
+        }
+        let mut gaps = slice.gaps;
+        gaps.retain(|gap| self.selection.has_device(&gap.device));
+        let portion = Portion { mark: slice.at, samples, gaps, lost: slice.lost };
+        Ok(Some(Open { number: slice.number, portion, is_written: false }))
+    }
+
+    /// Counts a delivered portion.
+    fn note(&self, portion: &Portion) -> Result<(), WriteError> {
+        let mut progress = self.worker.progress.lock();
+        progress.samples += portion.samples.times.len() as u64;
+        let newest = portion.samples.times.last().map(|at| Timestamp(*at));
+        progress.newest = progress.newest.max(newest);
+        let Some(lost) = &portion.lost else { return Ok(()) };
+        log::warn!(
+            "output `{}` lost {} samples between {} and {}: {}",
+            self.worker.config.name,
+            lost.samples,
+            lost.from,
+            lost.to,
+            lost.why
+        );
+        progress.lost.add(lost);
+        let path = self.worker.folder.join(LOST);
+        let bytes = serde_json::to_vec(&progress.lost).map_err(io::Error::other);
+        bytes.and_then(|bytes| replace_durably(&path, &bytes)).map_err(WriteError::at(&path))
+    }
+}
+
+fn of_store(error: FollowError) -> WriteError {
+    WriteError::new(format!("the store: {error}"))
+}
+
+/// What an earlier start lost. A damaged file is only logged: it tells nothing about samples to come.
+fn read_lost(folder: &std::path::Path) -> Result<Lost, WriteError> {
+    let path = folder.join(LOST);
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            log::warn!("{}: {error}; counting lost samples from 0", path.display());
+            Lost::default()
+        })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lost::default()),
+        Err(error) => Err(WriteError::at(&path)(error)),
+    }
+}

@@ -1,0 +1,354 @@
+//! The output `file`: lines of JSON in a file that rotates, or on standard output.
+//!
+//! Before each portion, the output notes durably where the file ends. If the portion comes again, the file is first cut
+//! there, so each sample is in the files once, whatever was killed.
+
+use crate::delivering::folder::replace_durably;
+use crate::portion::Portion;
+use crate::row::{SeriesText, text, write_line, write_time};
+use crate::spec::{Guarantee, Output, Spec, WriteError};
+use config::OutputConfig;
+use jiff::tz::TimeZone;
+use kernel::Root;
+use kernel::user_files::groups;
+use model::Gap;
+use model::setting::{Kind, OptionSpec};
+use rustix::fs::{FlockOperation, Gid, Mode};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use storage::{FollowMark, OutputGap};
+
+/// Where an unfinished portion is noted, in the output's own folder.
+const MARK: &str = "file.json";
+/// Stands for standard output.
+const STDOUT: &str = "-";
+
+/// The kind.
+pub(super) const SPEC: Spec = Spec {
+    name: "file",
+    help: "A file with a line of JSON for each sample and each gap, or standard output.",
+    guarantee_help: "kept with a path: the lines are on the disk, each once; sent with `-`",
+    options: &[
+        OptionSpec {
+            name: "path",
+            kind: Kind::Text("FILE|-"),
+            default: "",
+            help: "The file, or `-` for standard output of the server.",
+        },
+        OptionSpec {
+            name: "rotate_bytes",
+            kind: Kind::Bytes { min: 4096, max: 1 << 50 },
+            default: "1GiB",
+            help: "When the file has this size, it is renamed to `PATH.TIME` and a new one begins. Rotated files remain.",
+        },
+        OptionSpec {
+            name: "rotate_daily",
+            kind: Kind::Switch,
+            default: "false",
+            help: "Whether a new file also begins each day (UTC).",
+        },
+        OptionSpec {
+            name: "mode",
+            kind: Kind::TextOf("MODE", is_mode),
+            default: "0640",
+            help: "Permissions of the file.",
+        },
+        OptionSpec {
+            name: "group",
+            kind: Kind::Text("GROUP"),
+            default: "",
+            help: "Group of the file, by name or number; the server must be a member of it, or root.",
+        },
+    ],
+    guarantee,
+    check,
+    open,
+};
+
+fn guarantee(config: &OutputConfig) -> Guarantee {
+    if path_of(config) == STDOUT { Guarantee::Sent } else { Guarantee::Kept }
+}
+
+fn path_of(config: &OutputConfig) -> &str {
+    option(config, "path")
+}
+
+fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
+    config.options.get(name).map_or("", String::as_str)
+}
+
+fn is_mode(text: &str) -> Result<(), String> {
+    mode_of(text)
+        .map(drop)
+        .ok_or_else(|| format!("`{text}` is no mode such as 0640, which others cannot write"))
+}
+
+/// Permission bits that let nobody but owner and group write.
+fn mode_of(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o775 == 0 && mode & 0o200 != 0)
+}
+
+/// The ID of the group of a file.
+///
+/// # Errors
+/// No group has this name.
+fn group_of(text: &str) -> Result<Option<u32>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(gid) = text.parse() {
+        return Ok(Some(gid));
+    }
+    let root = Root::live().map_err(|error| error.to_string())?;
+    let mut file = Vec::new();
+    root.read("etc/group", &mut file).map_err(|error| error.to_string())?;
+    let found = groups(&file).find(|group| group.name == text).map(|group| group.gid);
+    found
+        .map(Some)
+        .ok_or_else(|| format!("there is no group `{text}` in /etc/group; write its number"))
+}
+
+fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if let Err(what) = group_of(option(config, "group")) {
+        wrong.push(("group", what));
+    }
+    match path_of(config) {
+        "" => {
+            wrong.push(("path", "it needs `path`: a file, or `-` for standard output".to_owned()))
+        }
+        STDOUT => {}
+        path => {
+            let path = Path::new(path);
+            let dir =
+                path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if path.is_dir() {
+                wrong.push(("path", format!("{} is a folder; name a file", path.display())));
+            } else if !dir.is_dir() {
+                wrong.push(("path", format!("there is no folder {}; create it", dir.display())));
+            } else if let Err(error) = kernel::trust::check_way(dir) {
+                wrong.push(("path", error.to_string()));
+            }
+        }
+    }
+    wrong
+}
+
+fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteError> {
+    let path = path_of(config);
+    if path.is_empty() {
+        return Err(WriteError::new("it needs `path`"));
+    }
+    if path == STDOUT {
+        return Ok(Box::new(Stdout));
+    }
+    let bytes = model::setting::parse_bytes(option(config, "rotate_bytes"));
+    Ok(Box::new(RotatedFile {
+        path: path.into(),
+        mark: folder.join(MARK),
+        rotate_bytes: bytes.unwrap_or(1 << 30),
+        rotate_daily: option(config, "rotate_daily") == "true",
+        mode: mode_of(option(config, "mode")).unwrap_or(0o640),
+        group: group_of(option(config, "group")).map_err(WriteError::new)?,
+        file: None,
+    }))
+}
+
+/// The lines of a portion: samples, then gaps, then lost samples.
+fn encode(portion: &Portion) -> Vec<u8> {
+    let Portion { samples, gaps, lost, .. } = portion;
+    let mut out = Vec::with_capacity(samples.times.len() * 160);
+    let texts: Vec<SeriesText> = samples.series.iter().map(|info| SeriesText::new(info)).collect();
+    let numbers = samples.times.iter().zip(&samples.values).zip(&samples.starts);
+    for (place, ((at, value), start)) in samples.places.iter().zip(numbers) {
+        if let Some(series) = texts.get(*place as usize) {
+            write_line(series, (*at, *value, *start), &mut out);
+        }
+    }
+    for gap in gaps {
+        write_gap(gap, &mut out);
+    }
+    if let Some(OutputGap { from, to, samples, why }) = lost {
+        let more = format!("\"samples\":{samples},\"why\":{}", text(why));
+        write_span("output_gap", (from.0, to.0), &more, &mut out);
+    }
+    out
+}
+
+fn write_gap(gap: &Gap, out: &mut Vec<u8>) {
+    let Gap { origin, device, source, from, to, cause, detail } = gap;
+    let more = format!(
+        "\"device\":{},\"origin\":{},\"source\":{},\"cause\":{},\"detail\":{}",
+        text(device.as_str()),
+        text(origin.as_str()),
+        text(source),
+        text(cause.words()),
+        text(detail)
+    );
+    write_span("gap", (from.0, to.0), &more, out);
+}
+
+fn write_span(name: &str, (from, to): (i64, i64), more: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{{\"{name}\":{{\"from\":").as_bytes());
+    write_time(from, out);
+    out.extend_from_slice(b",\"to\":");
+    write_time(to, out);
+    out.extend_from_slice(format!(",{more}}}}}\n").as_bytes());
+}
+
+/// Standard output. Nobody acknowledges what it receives.
+struct Stdout;
+
+impl Output for Stdout {
+    fn write(&mut self, portion: &Portion) -> Result<(), WriteError> {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(&encode(portion)).and_then(|()| out.flush());
+        written.map_err(|error| WriteError::new(format!("standard output: {error}")))
+    }
+}
+
+/// What was begun: on a restart with the same mark, the file is cut to this length.
+#[derive(Debug, Serialize, Deserialize)]
+struct Begun {
+    begun: i64,
+    confirmed: u64,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+}
+
+impl Begun {
+    fn is_of(&self, mark: FollowMark, about: &fs::Metadata) -> bool {
+        (self.begun, self.confirmed) == (mark.begun, mark.confirmed)
+            && (self.device, self.inode) == (about.dev(), about.ino())
+            && self.bytes <= about.len()
+    }
+}
+
+struct RotatedFile {
+    path: PathBuf,
+    mark: PathBuf,
+    rotate_bytes: u64,
+    rotate_daily: bool,
+    mode: u32,
+    group: Option<u32>,
+    /// The file that was written last, locked: no other output writes it.
+    file: Option<File>,
+}
+
+impl Output for RotatedFile {
+    fn write(&mut self, portion: &Portion) -> Result<(), WriteError> {
+        let bytes = encode(portion);
+        let path = self.path.clone();
+        let failed = || WriteError::at(&path);
+        let mut file = self.current_file().map_err(failed())?;
+        let about = file.metadata().map_err(failed())?;
+        let begun = self.begun().map_err(WriteError::at(&self.mark))?;
+        if let Some(begun) = begun.filter(|begun| begun.is_of(portion.mark, &about)) {
+            file.set_len(begun.bytes).and_then(|()| file.sync_data()).map_err(failed())?;
+        }
+        if !bytes.is_empty() {
+            let about = file.metadata().map_err(failed())?;
+            if about.len() > 0 && self.is_full(&about) {
+                self.rotate().map_err(failed())?;
+                file = self.open_file().map_err(failed())?;
+            }
+            self.note(portion.mark, &file).map_err(WriteError::at(&self.mark))?;
+            file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(failed())?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+impl RotatedFile {
+    /// The file that was written last, if it still has its name; otherwise a new one.
+    fn current_file(&mut self) -> io::Result<File> {
+        if let Some(file) = self.file.take()
+            && let Ok(about) = self.path.symlink_metadata()
+        {
+            let open = file.metadata()?;
+            if (open.dev(), open.ino()) == (about.dev(), about.ino()) {
+                return Ok(file);
+            }
+        }
+        self.open_file()
+    }
+
+    /// Opens and locks the file. One without content gets its mode and group.
+    fn open_file(&self) -> io::Result<File> {
+        let file = kernel::trust::no_link(&self.path, 0o600)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        if let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            let why = format!("another output or program has locked it ({error})");
+            return Err(io::Error::other(why));
+        }
+        if about.len() == 0 {
+            if let Some(gid) = self.group {
+                rustix::fs::fchown(&file, None, Some(Gid::from_raw(gid)))?;
+            }
+            rustix::fs::fchmod(&file, Mode::from_bits_truncate(self.mode))?;
+            self.sync_folder()?;
+        }
+        Ok(file)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    fn is_full(&self, about: &fs::Metadata) -> bool {
+        const DAY_S: i64 = 86_400;
+        let today = jiff::Timestamp::now().as_second().div_euclid(DAY_S);
+        about.len() >= self.rotate_bytes
+            || (self.rotate_daily && about.mtime().div_euclid(DAY_S) < today)
+    }
+
+    /// Renames the file to `PATH.TIME`, or `PATH.TIME-N` if that exists.
+    fn rotate(&self) -> io::Result<()> {
+        let now = jiff::Timestamp::now().to_zoned(TimeZone::UTC);
+        let time = now.strftime("%Y%m%dT%H%M%SZ");
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{time}"));
+        let mut free = PathBuf::from(&name);
+        for number in 1.. {
+            if !free.try_exists()? {
+                break;
+            }
+            let mut next = name.clone();
+            next.push(format!("-{number}"));
+            free = next.into();
+        }
+        fs::rename(&self.path, free)?;
+        self.sync_folder()
+    }
+
+    /// What was noted before the last portion. A damaged note is none: it was never needed if its write was cut short.
+    fn begun(&self) -> io::Result<Option<Begun>> {
+        match fs::read(&self.mark) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes durably where a portion begins.
+    fn note(&self, mark: FollowMark, file: &File) -> io::Result<()> {
+        let about = file.metadata()?;
+        let begun = Begun {
+            begun: mark.begun,
+            confirmed: mark.confirmed,
+            device: about.dev(),
+            inode: about.ino(),
+            bytes: about.len(),
+        };
+        replace_durably(&self.mark, &serde_json::to_vec(&begun)?)
+    }
+}

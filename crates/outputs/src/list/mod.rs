@@ -1,0 +1,31 @@
+//! The kinds of outputs: one file and one word here each.
+
+mod file;
+
+use crate::spec::Spec;
+use config::{OutputConfig, OutputKind};
+
+/// Every kind, in the order of the manual.
+pub const ALL: &[&Spec] = &[&file::SPEC];
+
+/// The kinds as the configuration sees them.
+pub fn kinds() -> Vec<OutputKind> {
+    let each = ALL.iter().map(|spec| OutputKind {
+        name: spec.name,
+        help: spec.help,
+        options: spec.options,
+    });
+    each.collect()
+}
+
+/// The kind of an output.
+pub(crate) fn spec_of(config: &OutputConfig) -> Option<&'static Spec> {
+    ALL.iter().find(|spec| spec.name == config.kind).copied()
+}
+
+/// The errors of an output's configuration on this machine, each with the key. Changes nothing.
+pub fn check(config: &OutputConfig) -> Vec<(String, String)> {
+    let wrong = spec_of(config).map(|spec| (spec.check)(config)).unwrap_or_default();
+    let key = |option: &str| format!("outputs.{}.{option}", config.name);
+    wrong.into_iter().map(|(option, what)| (key(option), what)).collect()
+}

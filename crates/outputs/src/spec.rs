@@ -1,0 +1,90 @@
+//! What a kind of output declares, and what it does.
+
+use crate::portion::Portion;
+use config::OutputConfig;
+use model::setting::OptionSpec;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a success of a write means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// The data is durable at the receiver.
+    Kept,
+    /// The bytes are written; the receiver never answers.
+    Sent,
+}
+
+impl Guarantee {
+    /// Its word in answers.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Sent => "sent",
+        }
+    }
+}
+
+/// A kind of output.
+#[derive(Clone, Copy)]
+pub struct Spec {
+    /// Its name: the value of `kind`.
+    pub name: &'static str,
+    /// One sentence for the manual.
+    pub help: &'static str,
+    /// What a success means, for the manual.
+    pub guarantee_help: &'static str,
+    /// Its own options.
+    pub options: &'static [OptionSpec],
+    /// What a success means with these options.
+    pub guarantee: fn(&OutputConfig) -> Guarantee,
+    /// The errors of a configuration on this machine, each with the option. Changes nothing.
+    pub check: fn(&OutputConfig) -> Vec<(&'static str, String)>,
+    /// Prepares an output. The folder is its own: it keeps what must outlive the program there.
+    pub open: OpenOutput,
+}
+
+/// Prepares an output with an own folder.
+pub type OpenOutput = fn(&OutputConfig, &Path) -> Result<Box<dyn Output>, WriteError>;
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// An output that receives portions. Calls block.
+pub trait Output: Send {
+    /// Writes a portion. Returns once the kind's guarantee holds for all of it.
+    ///
+    /// A portion with the mark of the last one is that one again: after an error, or after a restart. It may have other
+    /// rows then, if the configuration has changed. An output with the guarantee [`Guarantee::Kept`] replaces what it
+    /// wrote of the last one.
+    ///
+    /// # Errors
+    /// The receiver does not accept it now. The same portion follows again.
+    fn write(&mut self, portion: &Portion) -> Result<(), WriteError>;
+}
+
+/// Why a portion was not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteError {
+    /// The reason, and what to do.
+    pub why: String,
+    /// Delay that the receiver requests.
+    pub after: Option<Duration>,
+}
+
+impl WriteError {
+    /// An error without a requested delay.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), after: None }
+    }
+
+    /// Returns a function that states where an error of the system occurred.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::new(format!("{}: {error}", path.display()))
+    }
+}

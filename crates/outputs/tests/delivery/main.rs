@@ -1,0 +1,9 @@
+//! Outputs over a store: what reaches the files of the output `file`.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::disallowed_methods, reason = "tests wait for threads")]
+#![expect(clippy::indexing_slicing, reason = "small and known")]
+
+mod files;
+mod kit;
+mod windows;

@@ -1,0 +1,46 @@
+//! `every`: of each series, only the last sample in each window.
+
+use crate::kit::{Site, counted, once};
+use conformance::spec;
+
+const EVERY: &str = "[outputs.file]\npath = \"a.json\"\nfrom = \"all\"\nevery = \"10s\"\n";
+
+#[test]
+fn the_last_sample_of_each_window_is_sent_over_slices_and_restarts() {
+    let mut site = Site::new();
+    site.apply(EVERY);
+    for second in 0..35 {
+        site.store(&[(spec("n1", "a"), second, 1.0)]);
+        if second % 4 == 0 {
+            site.settle();
+        }
+        if second % 7 == 0 {
+            site = site.restart();
+            site.apply(EVERY);
+        }
+    }
+    site.settle();
+    assert_eq!(counted(&[site.path("a.json")]), once(["n1/a@9", "n1/a@19", "n1/a@29"]));
+    // Without windows, what waits is sent too.
+    site.apply(EVERY.replace("every = \"10s\"\n", "").as_str());
+    site.store(&[(spec("n1", "a"), 35, 1.0)]);
+    site.settle();
+    let all = ["n1/a@9", "n1/a@19", "n1/a@29", "n1/a@34", "n1/a@35"];
+    assert_eq!(counted(&[site.path("a.json")]), once(all));
+}
+
+#[test]
+fn a_series_that_ends_is_sent_when_its_window_has_ended() {
+    let mut site = Site::new();
+    site.apply(EVERY);
+    site.store(&[
+        (spec("n1", "ends"), 1, 1.0),
+        (spec("n1", "ends"), 2, 1.0),
+        (spec("n1", "a"), 3, 1.0),
+    ]);
+    site.settle();
+    // The next slice comes after everything was delivered, at second 100.
+    site.store(&[(spec("n1", "a"), 99, 1.0)]);
+    site.settle();
+    assert_eq!(counted(&[site.path("a.json")]), once(["n1/ends@2", "n1/a@3"]));
+}
