@@ -24,6 +24,8 @@ const ROWS_MAX: usize = 50_000;
 const IDLE: Duration = Duration::from_secs(1);
 /// First pause after a failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// After everything was delivered, a series that is silent for longer sends nothing more of a window.
+const SILENT_US: i64 = 60 * Timestamp::SECOND;
 /// The file with lost samples.
 const LOST: &str = "lost.json";
 
@@ -185,7 +187,8 @@ impl<'a> Course<'a> {
         let Some(slice) = slice else { return Ok(None) };
         let mut samples = self.selection.select(slice.samples);
         if let Some(windows) = &mut self.last_of_window {
-            let taken = windows.take(&samples, slice.at, self.caught_up.take());
+            let ended = self.caught_up.take().map(|at| at.plus(-SILENT_US));
+            let taken = windows.take(&samples, slice.at, ended);
             samples = taken.map_err(WriteError::at(&self.worker.folder))?;
         }
         let mut gaps = slice.gaps;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use storage::Storage;
 use store::{Settings, Store};
@@ -21,10 +22,14 @@ pub(crate) struct Site {
     pub(crate) store: Arc<dyn Storage>,
     pub(crate) outputs: Outputs,
     pub(crate) sender: Sender,
+    /// Seconds after [`T0`].
+    pub(crate) clock: Arc<AtomicI64>,
 }
 
-pub(crate) fn open(dir: &Path) -> (Arc<dyn Storage>, Outputs) {
-    let clock: storage::Clock = Arc::new(|| Timestamp(T0 + 100 * S));
+pub(crate) fn open(dir: &Path, seconds: &Arc<AtomicI64>) -> (Arc<dyn Storage>, Outputs) {
+    let seconds = Arc::clone(seconds);
+    let clock: storage::Clock =
+        Arc::new(move || Timestamp(T0 + seconds.load(Ordering::Relaxed) * S));
     let (store, _) =
         Store::open(&dir.join("samples"), Settings::default(), Arc::clone(&clock)).unwrap();
     let store: Arc<dyn Storage> = Arc::new(store);
@@ -35,18 +40,19 @@ pub(crate) fn open(dir: &Path) -> (Arc<dyn Storage>, Outputs) {
 impl Site {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (store, outputs) = open(dir.path());
-        Self { dir, store, outputs, sender: Sender::new("n1", 1) }
+        let clock = Arc::new(AtomicI64::new(400));
+        let (store, outputs) = open(dir.path(), &clock);
+        Self { dir, store, outputs, sender: Sender::new("n1", 1), clock }
     }
 
     /// Ends outputs and store, and opens them again.
     pub(crate) fn restart(self) -> Self {
-        let Self { dir, store, outputs, sender } = self;
+        let Self { dir, store, outputs, sender, clock } = self;
         outputs.stop(Duration::from_secs(5));
         drop(outputs);
         drop(store);
-        let (store, outputs) = open(dir.path());
-        Self { dir, store, outputs, sender }
+        let (store, outputs) = open(dir.path(), &clock);
+        Self { dir, store, outputs, sender, clock }
     }
 
     /// Stores samples of series at second after [`T0`].

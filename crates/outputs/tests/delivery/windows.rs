@@ -2,6 +2,7 @@
 
 use crate::kit::{Site, counted, once};
 use conformance::spec;
+use std::sync::atomic::Ordering;
 
 const EVERY: &str = "[outputs.file]\npath = \"a.json\"\nfrom = \"all\"\nevery = \"10s\"\n";
 
@@ -10,6 +11,7 @@ fn the_last_sample_of_each_window_is_sent_over_slices_and_restarts() {
     let mut site = Site::new();
     site.apply(EVERY);
     for second in 0..35 {
+        site.clock.store(second, Ordering::Relaxed);
         site.store(&[(spec("n1", "a"), second, 1.0)]);
         if second % 4 == 0 {
             site.settle();
@@ -39,7 +41,9 @@ fn a_series_that_ends_is_sent_when_its_window_has_ended() {
         (spec("n1", "a"), 3, 1.0),
     ]);
     site.settle();
-    // The next slice comes after everything was delivered, at second 100.
+    // Everything is delivered at second 100.
+    site.clock.store(100, Ordering::Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
     site.store(&[(spec("n1", "a"), 99, 1.0)]);
     site.settle();
     assert_eq!(counted(&[site.path("a.json")]), once(["n1/ends@2", "n1/a@3"]));
