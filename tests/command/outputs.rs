@@ -98,6 +98,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["get", "--metric", "load_1m"],
         vec!["explain", "load_1m"],
         vec!["gaps"],
+        vec!["outputs"],
         vec!["sql", select],
         vec!["sql", "--format", "csv", select],
         vec!["set", "--list"],

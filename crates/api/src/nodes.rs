@@ -281,6 +281,58 @@ pub struct Scheduler {
     pub rejections: Vec<String>,
 }
 
+/// Whether an output works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputState {
+    /// It delivers, or has delivered everything.
+    Working,
+    /// It waits, for the given reason.
+    Waiting,
+}
+
+/// An element of `GET /api/v1/outputs`: another system that receives samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Output {
+    /// Its name: that of its table in the server's file.
+    pub output: String,
+    /// Its kind.
+    pub kind: String,
+    /// What a success means: `kept`: the data is durable at the receiver; `sent`: the bytes are written.
+    pub guarantee: String,
+    /// Whether it works.
+    pub state: OutputState,
+    /// Since when it waits.
+    pub since: Option<f64>,
+    /// Why it waits, and what to do.
+    pub reason: Option<String>,
+    /// Stored samples that it has not delivered yet; `null`: unknown now.
+    pub samples_behind: Option<u64>,
+    /// Time of the newest sample that it delivered since the server's start.
+    pub newest: Option<f64>,
+    /// Samples that it delivered since the server's start.
+    pub samples: u64,
+    /// Failed writes since the server's start.
+    pub failures: u64,
+    /// Samples that it lost since it began.
+    pub samples_lost: u64,
+    /// The latest losses, oldest first; at most 100.
+    pub gaps: Vec<OutputGap>,
+}
+
+/// Samples that an output lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputGap {
+    /// The first instant that may be missing.
+    pub start: f64,
+    /// The last instant.
+    pub end: f64,
+    /// Number of samples.
+    pub samples: u64,
+    /// Why.
+    pub reason: String,
+}
+
 /// A setting of the server that an agent rejects or shortens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingRejection {

@@ -31,6 +31,7 @@ pub(crate) enum Commands {
     #[command(arg_required_else_help = true)]
     Account(change::access::AccountArgs),
     Audit(look::audit::AuditArgs),
+    Outputs(look::outputs::OutputsArgs),
     Top(node::top::TopArgs),
     Sources(node::sources_of_node::SourcesArgs),
     Doctor(node::doctor::DoctorArgs),

@@ -62,6 +62,11 @@ fn the_reference_of_the_poller() {
 }
 
 #[test]
+fn the_reference_of_outputs() {
+    fresh("outputs.md", &outputs::reference());
+}
+
+#[test]
 fn the_reference_of_description_files() {
     fresh("descriptions.md", &pollers::descriptions::reference());
 }

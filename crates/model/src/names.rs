@@ -219,9 +219,13 @@ impl Origin {
 
     /// Whether it is the origin of rows that a user inserts, or unknown users of a node.
     pub fn is_user_push(&self) -> bool {
-        let Some(sender) = self.as_str().strip_suffix(ROWS) else { return false };
-        let is_uid = |text: &str| text.parse::<u32>().is_ok_and(|uid| uid.to_string() == text);
-        sender.strip_prefix("user-").is_some_and(is_uid) || self.is_node_push()
+        self.as_user_push().is_some() || self.is_node_push()
+    }
+
+    /// The user whose rows have this origin.
+    pub fn as_user_push(&self) -> Option<u32> {
+        let text = self.as_str().strip_suffix(ROWS)?.strip_prefix("user-")?;
+        text.parse().ok().filter(|uid: &u32| uid.to_string() == text)
     }
 
     /// Whether it is the origin of rows that unknown users of a node insert.

@@ -4,11 +4,13 @@
 //! only itself. [`Outputs`] runs those of a configuration. A kind of output is one file in `list/` and one word in its list:
 //! a [`Spec`], a pure encoder, and [`Output::write`].
 //!
-//! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON.
+//! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `files`: an output's own
+//!   files.
 //! - `delivering`: from the store to the output: selection, windows, retries, status.
 //! - `list`: the kinds.
 
 mod delivering;
+mod files;
 mod list;
 mod portion;
 mod row;
@@ -16,6 +18,6 @@ mod spec;
 
 pub use delivering::outputs::Outputs;
 pub use delivering::status::{OutputState, OutputStatus};
-pub use list::{ALL, check, kinds};
+pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
 pub use spec::{Guarantee, OpenOutput, Output, Spec, WriteError};

@@ -28,6 +28,7 @@ use config::{AccessSettings, PromotionSettings};
 use control::{NodeSettingsCache, RuleEvaluator};
 use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
+use outputs::Outputs;
 use parking_lot::RwLock;
 use query::{ConcurrencyLimit, PollSummary, QueryContext, QueryEngine};
 use sql::Sql;
@@ -82,6 +83,8 @@ pub(crate) struct App {
     pub(crate) node_jobs: NodeJobsCache,
     /// Status of each scheduler's poller.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,
+    /// Other systems that receive samples.
+    pub(crate) outputs: Arc<Outputs>,
     pub(crate) user_tokens: UserTokens,
     pub(crate) audit: Arc<Audit>,
     pub(crate) bodies: Budgets,

@@ -81,7 +81,7 @@ pub enum ReloadError {
 
 /// Whether a change of this setting takes effect on SIGHUP. Changes of the other settings need a restart.
 pub fn is_reloadable(key: &str) -> bool {
-    let sections = ["access.", "log."];
+    let sections = ["access.", "log.", "outputs."];
     let single = [
         "token_file",
         "cert",

@@ -10,7 +10,7 @@ use crate::param::Param;
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
     Disagreement, End, Ended, Explanation, FlushNow, ForgottenPoller, Gap, Health, Job, JobReport,
-    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Poller,
+    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Output, Poller,
     PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered,
     Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
@@ -196,6 +196,8 @@ operations! {
     }
     /// Schedulers that the server polls for jobs, with the state of each poller.
     Schedulers Get "/api/v1/schedulers" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Scheduler>>()) }
+    /// Outputs: other systems that receive samples, with the state of each; for administrators and staff.
+    Outputs Get "/api/v1/outputs" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Output>>()) }
     /// Jobs, newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Job>>()) }
     /// Disagreements between schedulers and nodes about present jobs; for administrators and staff.

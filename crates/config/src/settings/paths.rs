@@ -20,6 +20,8 @@ pub const DEMAND_FILE: &str = "demand.sqlite";
 pub const ACKNOWLEDGED_FILE: &str = "acknowledged.json";
 /// Audit of writes and of reads of other users' data, in the same folder.
 pub const AUDIT_FILE: &str = "audit.log";
+/// Folder with a folder for each output.
+pub const OUTPUTS_DIR: &str = "outputs";
 /// The audit of ordinary users, in the same folder.
 pub const AUDIT_OF_USERS_FILE: &str = "audit-users.log";
 

@@ -1,6 +1,6 @@
-//! Commands that read data: nodes, devices, jobs, job, get, sql, explain, gaps, audit.
+//! Commands that read data: nodes, devices, jobs, job, get, sql, explain, gaps, audit, outputs.
 //!
-//! - `nodes_command`, `devices`, `jobs`, `gaps`, `audit`: lists. `job`: one job. `data_queries`: get, sql.
+//! - `nodes_command`, `devices`, `jobs`, `gaps`, `audit`, `outputs`: lists. `job`: one job. `data_queries`: get, sql.
 //! - `explain`: the origin of a series. `explain_missing`: why a node has no series. `entry_errors`: of the files of pollers.
 
 pub(crate) mod audit;
@@ -14,3 +14,4 @@ pub(crate) mod gaps;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod nodes_command;
+pub(crate) mod outputs;

@@ -117,6 +117,12 @@ fn answer(path: &str) -> Value {
         ("/api/v1/catalogue", json!([{"name": "H", "unit": "H", "kind": "H", "help": "H"}])),
         ("/api/v1/series", json!([series()])),
         ("/api/v1/gaps", json!([gap()])),
+        (
+            "/api/v1/outputs",
+            json!([{"output": "H", "kind": "H", "guarantee": "H", "state": "waiting", "since": 1.0,
+            "reason": "H", "samples_behind": 1, "newest": 1.0, "samples": 1, "failures": 1, "samples_lost": 1,
+            "gaps": [{"start": 1.0, "end": 2.0, "samples": 1, "reason": "H"}]}]),
+        ),
         ("/api/v1/last", json!([])),
     ];
     known
@@ -194,6 +200,8 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["explain", "load_1m"],
         &["explain", "load_1m", "--json"],
         &["gaps"],
+        &["outputs"],
+        &["outputs", "--csv"],
         &["gaps", "--json"],
         &["gaps", "--csv"],
         &["set", "--list"],

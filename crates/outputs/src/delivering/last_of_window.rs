@@ -3,7 +3,7 @@
 //! The last sample of a window is known once the series has one of another window. Until then it waits, in memory and in a
 //! file: without it, a kill would lose samples of confirmed slices.
 
-use crate::delivering::folder::replace_durably;
+use crate::files::replace_durably;
 use crate::portion::{Row, rows, slice_of};
 use crate::row::{SeriesText, read_line, write_line};
 use model::{Series, Timestamp};

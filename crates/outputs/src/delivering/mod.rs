@@ -2,9 +2,8 @@
 //!
 //! - `outputs`: runs the outputs of a configuration, each in a thread: `worker`.
 //! - `selection`: the samples that an output gets. `last_of_window`: one of each series and window.
-//! - `status`: what is shown of an output. `folder`: files of its own. `stop`: ends its thread.
+//! - `status`: what is shown of an output. `stop`: ends its thread.
 
-pub(crate) mod folder;
 mod last_of_window;
 pub(crate) mod outputs;
 mod selection;

@@ -1,10 +1,10 @@
 //! The thread of an output: follows the store, writes portions, confirms them.
 
-use crate::delivering::folder::{make, replace_durably};
 use crate::delivering::last_of_window::LastOfWindow;
 use crate::delivering::selection::Selection;
 use crate::delivering::status::{Lost, Progress};
 use crate::delivering::stop::Stop;
+use crate::files::{make, replace_durably};
 use crate::portion::Portion;
 use crate::spec::{Output, Spec, WriteError};
 use config::{OutputConfig, OutputStart};

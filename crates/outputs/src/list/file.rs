@@ -3,7 +3,7 @@
 //! Before each portion, the output notes durably where the file ends. If the portion comes again, the file is first cut
 //! there, so each sample is in the files once, whatever was killed.
 
-use crate::delivering::folder::replace_durably;
+use crate::files::replace_durably;
 use crate::portion::Portion;
 use crate::row::{SeriesText, text, write_line, write_time};
 use crate::spec::{Guarantee, Output, Spec, WriteError};

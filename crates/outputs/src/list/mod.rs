@@ -1,9 +1,11 @@
 //! The kinds of outputs: one file and one word here each.
 
 mod file;
+mod reference;
 
 use crate::spec::Spec;
 use config::{OutputConfig, OutputKind};
+pub use reference::reference;
 
 /// Every kind, in the order of the manual.
 pub const ALL: &[&Spec] = &[&file::SPEC];

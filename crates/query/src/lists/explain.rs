@@ -183,7 +183,8 @@ impl QueryEngine {
     }
 
     /// The senders for a device. The reader must now be permitted to see the node, or the job of a `jobmeter
-    /// run`.
+    /// run`. A user who inserts rows may do so for a job that others do not see, so only that user and readers of every
+    /// job see this sender.
     fn senders(
         &self,
         device: &DeviceId,
@@ -192,7 +193,9 @@ impl QueryEngine {
     ) -> Result<Vec<api::Sender>, QueryError> {
         let mut senders = Vec::new();
         for origin in self.store.origins() {
-            if !origin.devices.contains(device) {
+            let user = origin.origin.as_user_push();
+            let is_hidden = user.is_some() && !context.reader.knows_of(user);
+            if is_hidden || !origin.devices.contains(device) {
                 continue;
             }
             let seen = match origin.origin.as_run() {

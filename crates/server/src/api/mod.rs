@@ -9,6 +9,7 @@ pub(crate) mod audit_routes;
 pub(crate) mod batch_routes;
 pub(crate) mod demand_routes;
 pub(crate) mod job_routes;
+pub(crate) mod output_routes;
 pub(crate) mod promotion_routes;
 pub(crate) mod push_routes;
 pub(crate) mod request_middleware;

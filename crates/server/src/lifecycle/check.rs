@@ -119,6 +119,8 @@ fn findings(
         found.push(Finding::error("log.file", error));
     }
     found.extend(config.poll.metrics_dir.as_deref().and_then(check_poller));
+    let of_outputs = config.outputs.iter().flat_map(outputs::check);
+    found.extend(of_outputs.map(|(key, what)| Finding::error(&key, what)));
     let is_given = !loaded.values().is_default("listen");
     found.extend(listen.into_iter().filter_map(|one| check_port(one, is_given, in_use)));
     found

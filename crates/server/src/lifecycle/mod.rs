@@ -4,10 +4,11 @@
 //! - `runtime_file`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
 //! - `poller_process`: the poller that the server starts.
 //! - `pg`: sessions of PostgreSQL's protocol.
-//! - `store_halves`: the two halves of the store. `stores`: the kind of store that the settings name.
+//! - `data_folder`: everything in the data folder. `store_halves`: the two halves of the store. `stores`: the kind of store that the settings name.
 
 pub(crate) mod accept;
 pub mod check;
+pub(crate) mod data_folder;
 pub(crate) mod pg;
 pub mod poller_process;
 pub(crate) mod retention;

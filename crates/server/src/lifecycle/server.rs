@@ -2,13 +2,9 @@
 
 use crate::api::router::router;
 use crate::app::App;
-use crate::auth::access_settings::UserFiles;
 use crate::auth::addresses::agent_addresses::AgentAddresses;
-use crate::auth::audit::Audit;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::SocketOwners;
-use crate::auth::user_tokens::UserTokens;
-use crate::background::shared_tables;
 use crate::background::user_ids::UserIdLookup;
 use crate::common::counts::Counts;
 use crate::common::limits::Limits;
@@ -20,44 +16,40 @@ use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::listen::{addresses, listen_everywhere};
 use crate::http::pg_sessions::PgSessions;
 use crate::http::query_executor::QueryExecutor;
-use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
+use crate::lifecycle::data_folder::{self, DataFolder};
 use crate::lifecycle::pg::listener::{PgListener, serve_pg};
 use crate::lifecycle::sql_worker;
 use crate::lifecycle::startup_warnings::{warn_of_openness, warn_of_weak_secret};
-use crate::lifecycle::stores::{self, StoreError};
+use crate::lifecycle::stores::StoreError;
 use crate::reloadable_config::{LiveErrors, ReloadError, ReloadableConfig};
 use crate::schedulers::configured_schedulers::plans;
 use crate::schedulers::database_addresses::SettingError;
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
-use config::ServerConfig;
-use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE};
-use control::{DemandError, DemandLimits, DemandStore, NodeSettingsCache, RuleEvaluator};
-use jobs::{Registry, RegistryError, Users};
+use config::{OutputConfig, ServerConfig};
+use control::DemandError;
+use jobs::RegistryError;
 use kernel::{ReadError, Root};
-use model::ClusterId;
 use parking_lot::RwLock;
 use query::{ConcurrencyLimit, QueryEngine};
 use sql::{Launch, Sql, SqlError};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use storage::{Storage, StorageError};
+use std::time::Duration;
+use storage::StorageError;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_PERMITS: usize = 4;
-/// A database may have local jobs whose numbers follow a registry's last one by this much. Greater numbers are not passed: a node
-/// may report any number.
-const NUMBERS_AHEAD_MAX: i64 = 1_000_000;
-
+/// How long a stop waits for writes of outputs.
+const OUTPUTS_TIME: Duration = Duration::from_secs(5);
 /// The parameters that a server is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -174,7 +166,7 @@ impl Server {
             plans(&config.schedulers, &config.store)?.into_iter().map(Poller::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
-            move || open(&data, &config, &root)
+            move || data_folder::open(&data, &config, &root)
         });
         let opened = opened.await.map_err(|_| StartError::Panicked)??;
         let listened = listen_everywhere(&passed, &wanted, listen_given);
@@ -205,7 +197,17 @@ impl Server {
         }
         warn_of_openness(&app, &config, &addresses);
         warn_of_weak_secret(&app);
-        Ok(Self { app, tasks, stopping, addresses, agent_config, root })
+        let server = Self { app, tasks, stopping, addresses, agent_config, root };
+        server.apply_outputs(config.outputs).await;
+        Ok(server)
+    }
+
+    /// Runs exactly these outputs. Waits, a few seconds at most, for the end of those that change.
+    async fn apply_outputs(&self, configs: Vec<OutputConfig>) {
+        let outputs = Arc::clone(&self.app.outputs);
+        if tokio::task::spawn_blocking(move || outputs.apply(&configs)).await.is_err() {
+            log::error!("changing the outputs failed (see above); they stay as they are");
+        }
     }
 
     /// The addresses that the server listens on, in the order of the setting.
@@ -244,6 +246,7 @@ impl Server {
         }
         self.app.set_live(live);
         warn_of_weak_secret(&self.app);
+        self.apply_outputs(config.outputs.clone()).await;
         self.app.counts.reloads.add(1);
         Ok(())
     }
@@ -264,9 +267,13 @@ impl Server {
         if late > 0 {
             log::warn!("{late} connections did not end in time and were closed");
         }
-        let store = Arc::clone(&self.app.store);
+        let (store, outputs) = (Arc::clone(&self.app.store), Arc::clone(&self.app.outputs));
         drop(self.app);
-        let flush = tokio::task::spawn_blocking(move || store.flush()).await;
+        let flush = tokio::task::spawn_blocking(move || {
+            outputs.stop(OUTPUTS_TIME);
+            store.flush()
+        });
+        let flush = flush.await;
         config::log::report_repeated();
         flush.unwrap_or(Ok(()))
     }
@@ -283,88 +290,6 @@ async fn load(
     let listen = listen.to_vec();
     let load = move || ReloadableConfig::load(&config, agents.as_deref(), &listen, &root);
     tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(ReloadError::Panicked.into()))
-}
-
-/// The contents of the data folder.
-struct DataFolder {
-    store: Arc<dyn Storage>,
-    registry: Arc<Registry>,
-    on_demand: NodeSettingsCache,
-    engine: QueryEngine,
-    user_tokens: UserTokens,
-    agents: Agents,
-    rule_evaluator: RuleEvaluator,
-    audit: Audit,
-}
-
-fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, StartError> {
-    let failed = |error| StartError::Data { path: data.to_owned(), error };
-    crate::lifecycle::store_halves::prepare(data, config.store.kind).map_err(failed)?;
-    let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
-    if mode & 0o007 != 0 {
-        log::warn!(
-            "{} is accessible to every user of this machine (mode {mode:o}); run `chmod o= {}`",
-            data.display(),
-            data.display()
-        );
-    }
-    let (store, recovery) = stores::open(data, config)?;
-    let root = root.clone();
-    let users = move || Users::parse(&UserFiles::read(&root).passwd);
-    let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
-    shared_tables::prepare(&*store, &registry)?;
-    pass_known_jobs(&*store, &registry)?;
-    // A crash may come between a batch and its job events. Applying the events twice changes nothing.
-    for (received, events) in recovery.iter().flat_map(|recovery| &recovery.jobs) {
-        registry.apply(events, *received)?;
-    }
-    let past_age_us = crate::lifecycle::retention::longest_us(config);
-    let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
-    let demand = Arc::new(DemandStore::open(&data.join(DEMAND_FILE), demand_limits)?);
-    let on_demand = NodeSettingsCache::new(Arc::clone(&demand));
-    on_demand.expire(crate::common::clock::now())?;
-    let mut settings = query::Settings {
-        zone: jiff::tz::TimeZone::system(),
-        rows_max: config.query.rows_max,
-        ..query::Settings::default()
-    };
-    if !config.keep.cluster.is_empty() {
-        settings.default_cluster =
-            ClusterId::new(&config.keep.cluster).map_err(StartError::Cluster)?;
-    }
-    let registry = Arc::new(registry);
-    let engine = QueryEngine::new(Arc::clone(&store), Arc::clone(&registry), settings);
-    let engine = engine.with_demand(demand);
-    let user_tokens = UserTokens::default();
-    user_tokens.load(&registry)?;
-    let agents = Agents::stopped_before(registry.stopped()?);
-    let rule_evaluator = RuleEvaluator::latched_before(registry.latches()?);
-    let audit = data.join(AUDIT_FILE);
-    let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
-    Ok(DataFolder {
-        store,
-        registry,
-        on_demand,
-        engine,
-        user_tokens,
-        agents,
-        rule_evaluator,
-        audit,
-    })
-}
-
-/// A data folder that is older than the database gives no number again: the samples are those of another user's job.
-fn pass_known_jobs(store: &dyn Storage, registry: &Registry) -> Result<(), StartError> {
-    let Some(tables) = store.shared_tables() else { return Ok(()) };
-    let most = registry.last_local()?.saturating_add(NUMBERS_AHEAD_MAX);
-    if let Some(last) = tables.last_local_job(most)?
-        && registry.pass_local(last)?
-    {
-        log::warn!(
-            "the database has local jobs that the data folder lacks; the next one follows {last}"
-        );
-    }
-    Ok(())
 }
 
 fn sql_engine(
@@ -399,6 +324,7 @@ fn app(
     let running_max = size(config.query.concurrency_max.into());
     let DataFolder {
         store,
+        outputs,
         registry,
         on_demand,
         engine,
@@ -439,6 +365,7 @@ fn app(
         pg: Arc::new(PgSessions::new(&config.pg)),
         node_jobs: NodeJobsCache::default(),
         schedulers: Vec::new(),
+        outputs,
         user_tokens,
         audit: Arc::new(audit),
         bodies: Budgets::new(&limits),

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use storage::Stats;
 
+mod outputs;
 mod pg;
 mod polls;
 mod shared_tables;
@@ -50,6 +51,7 @@ pub(crate) async fn metrics(
             jobs(&app, &mut page);
             demand(&app, &mut page);
             schedulers(&app.schedulers, &mut page);
+            outputs::outputs(&app, &mut page);
         }
         json_web_tokens(&app, &mut page);
         requests(&app, &mut page);

@@ -90,7 +90,7 @@ fn write(summary: &PollSummary, page: &mut Page) {
 }
 
 /// The value of a label, as the text format writes it.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
         match letter {

@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The system rejects it.
-pub(super) fn make(dir: &Path) -> io::Result<()> {
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
