@@ -2,6 +2,7 @@
 
 pub(crate) mod conservation;
 pub(crate) mod oom_kills;
+pub(crate) mod outputs;
 pub(crate) mod postgres_checks;
 pub(crate) mod postgres_outages;
 pub(crate) mod postgres_tables;

@@ -41,8 +41,8 @@ pub(super) struct Worker {
     pub(super) progress: Arc<Mutex<Progress>>,
 }
 
-/// The course of an output. It begins again after a panic.
-struct Course<'a> {
+/// What delivers. It begins again after a panic.
+struct Delivery<'a> {
     worker: &'a Worker,
     followers: &'a dyn Followers,
     output: Box<dyn Output>,
@@ -83,9 +83,9 @@ impl Worker {
     /// # Errors
     /// The output cannot begin.
     fn run_until_failure(&self, backoff: &mut Backoff) -> Result<(), WriteError> {
-        let mut course = Course::begin(self)?;
+        let mut delivery = Delivery::begin(self)?;
         while !self.stop.is_set() {
-            match course.step() {
+            match delivery.step() {
                 Ok(step) => {
                     backoff.reset();
                     if let Some(since) = self.progress.lock().work() {
@@ -119,7 +119,7 @@ fn seed(name: &str) -> u64 {
     bytes ^ u64::from(std::process::id()) << 20
 }
 
-impl<'a> Course<'a> {
+impl<'a> Delivery<'a> {
     fn begin(worker: &'a Worker) -> Result<Self, WriteError> {
         let Worker { config, folder, store, spec, .. } = worker;
         let no_followers = || WriteError::new("the store has no followers");

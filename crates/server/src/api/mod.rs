@@ -7,12 +7,11 @@
 pub(crate) mod account_routes;
 pub(crate) mod audit_routes;
 pub(crate) mod batch_routes;
+pub(crate) mod connected_routes;
 pub(crate) mod demand_routes;
 pub(crate) mod job_routes;
-pub(crate) mod output_routes;
 pub(crate) mod promotion_routes;
 pub(crate) mod push_routes;
 pub(crate) mod request_middleware;
 pub(crate) mod router;
-pub(crate) mod scheduler_routes;
 pub(crate) mod token_routes;

@@ -2,8 +2,8 @@
 
 use crate::api::request_middleware::{gate, job_reporters_too, pushers_too, readers_only};
 use crate::api::{
-    account_routes, audit_routes, batch_routes, demand_routes, job_routes, output_routes,
-    promotion_routes, push_routes, scheduler_routes, token_routes,
+    account_routes, audit_routes, batch_routes, connected_routes, demand_routes, job_routes,
+    promotion_routes, push_routes, token_routes,
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
@@ -85,8 +85,8 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Devices => on(method, node_routes::devices),
         Operation::Pollers => on(method, node_routes::pollers),
         Operation::ForgetPoller => on(method, node_routes::forget_poller),
-        Operation::Schedulers => on(method, scheduler_routes::schedulers),
-        Operation::Outputs => on(method, output_routes::outputs),
+        Operation::Schedulers => on(method, connected_routes::schedulers),
+        Operation::Outputs => on(method, connected_routes::outputs),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),
         Operation::Report => on(method, job_routes::report),

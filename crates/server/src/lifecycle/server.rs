@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::auth::addresses::agent_addresses::AgentAddresses;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::SocketOwners;
+use crate::background::shared_tables;
 use crate::background::user_ids::UserIdLookup;
 use crate::common::counts::Counts;
 use crate::common::limits::Limits;

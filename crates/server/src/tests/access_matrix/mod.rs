@@ -427,24 +427,6 @@ fn explanations_are_made_of_what_is_seen() {
     assert_eq!((&ann["value"], &ann["senders"][0]["origin"]), (&1.0.into(), &"n1".into()));
 }
 
-/// Who inserts rows for a job is as hidden as the job.
-#[test]
-fn the_sender_of_a_users_rows_is_shown_to_that_user_and_the_staff() {
-    let site = site(&[]);
-    let row = b"{\"device_id\": \"n1\", \"metric_id\": \"m\", \"value\": 1, \"job_id\": 2}";
-    let line = "POST /rpc/insert_user_metrics";
-    let inserted = send_as(&site, "token-of-bob", line, row);
-    assert_eq!(inserted.status, 200, "{inserted:?}");
-    let shows_rows = |token: &str| {
-        let explained = send_as(&site, token, "GET /api/v1/explain?device=n1&metric=load_1m", b"");
-        let text = explained.text();
-        assert!(text.contains("\"origin\":\"n1\""), "{text}");
-        text.contains("/rows")
-    };
-    let seen = ["token-of-bob", "token-of-ann", "token-of-staff"].map(shows_rows);
-    assert_eq!(seen, [true, false, true]);
-}
-
 #[test]
 fn writes_and_staff_reads_of_others_are_in_the_audit() {
     let site = site(&[]);

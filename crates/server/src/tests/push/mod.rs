@@ -180,6 +180,23 @@ fn a_repeated_request_is_stored_once() {
     assert_eq!(send(&site, "token-of-lab", INSERT, &long, &body).status, 400);
 }
 
+/// Who inserts rows for a job is as hidden as the job.
+#[test]
+fn the_sender_of_a_users_rows_is_shown_to_that_user_and_administrators() {
+    let site = site(&[]);
+    let row = json!({"device_id": "n1", "metric_id": "m", "value": 1, "job_id": 2});
+    let inserted = insert(&site, "token-of-bob", OF_USER, &row);
+    assert_eq!(inserted.status, 200, "{inserted:?}");
+    let shows_rows = |token: &str| {
+        let explained = send_as(&site, token, "GET /api/v1/explain?device=n1&metric=load_1m", b"");
+        let text = explained.text();
+        assert!(text.contains("\"origin\":\"n1\""), "{text}");
+        text.contains("/rows")
+    };
+    let seen = ["token-of-bob", "token-of-ann", "token-of-admins"].map(shows_rows);
+    assert_eq!(seen, [true, false, true]);
+}
+
 #[test]
 fn too_many_rows_per_second_are_rejected_with_the_time_to_wait() {
     let limits = [
