@@ -109,6 +109,8 @@ impl PartialEq for Backend {
     }
 }
 
+impl Eq for Backend {}
+
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id)

@@ -147,7 +147,6 @@ pub static JOBPROC: Backend = Backend {
     differs: Some(
         "Colmet counts a process once for each of its threads, and the value falls when a process ends",
     ),
-    ..Backend::DEFAULT
 };
 
 /// Five hardware counters of a job, by their positions in `--perfhw-list`.
