@@ -96,6 +96,10 @@ impl Iterator for Records<'_> {
 
 /// The bytes before the padding.
 fn unpadded(field: &[u8]) -> &[u8] {
+    // Most bytes of a message are padding, so it is skipped in blocks.
+    let (_, blocks) = field.as_rchunks::<64>();
+    let padding = blocks.iter().rev().take_while(|block| **block == [0; 64]).count() * 64;
+    let field = field.get(..field.len() - padding).unwrap_or_default();
     let end = field.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     field.get(..end).unwrap_or_default()
 }

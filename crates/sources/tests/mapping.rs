@@ -1,5 +1,4 @@
 //! The equivalents of other programs' values name metrics of the sources.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first surprise")]
 
 use colmet::equivalent::Ours;
 use model::Metric;
