@@ -22,6 +22,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
     ("bmc", any_bytes::ipmi),
     ("cgroup", cgroup),
+    ("colmet", colmet),
     ("descriptions", descriptions),
     ("exposition", exposition),
     ("filesystems", filesystems),
@@ -68,6 +69,39 @@ fn settings(bytes: &[u8]) {
 
 fn status(bytes: &[u8]) {
     wire::decode_status(bytes).ok();
+}
+
+/// Each error lies in the message. Decoded records are encoded, and these bytes are decoded as the same records.
+fn colmet(bytes: &[u8]) {
+    use colmet::frame::{Records, encode};
+    for record in Records::of(bytes) {
+        match record {
+            Ok(record) => {
+                colmet::text::write(&record, &|_| 3600, &mut String::new());
+                let (mut message, mut again) = (Vec::new(), Vec::new());
+                assert!(encode(&record, &mut message).is_ok());
+                // Compared as bytes, because NaN differs from itself.
+                for record in Records::of(&message).flatten() {
+                    assert!(encode(&record, &mut again).is_ok());
+                }
+                assert_eq!(again, message);
+            }
+            Err(error) => assert!(error.offset < bytes.len()),
+        }
+    }
+    for error in colmet::msgpack::Records::of(bytes).filter_map(Result::err) {
+        assert!(error.offset <= bytes.len());
+    }
+    colmet::msgpack::Reconfiguration::decode(bytes).ok();
+    text(bytes, |text| {
+        for backend in colmet::backends::BACKENDS {
+            if let Ok(names) = colmet::counter_names::CounterNames::read(backend, text) {
+                let written = names.text();
+                let again = colmet::counter_names::CounterNames::read(backend, &written);
+                assert_eq!(again.map(|names| names.text()), Ok(written));
+            }
+        }
+    });
 }
 
 fn text(bytes: &[u8], call: impl FnOnce(&str)) {
