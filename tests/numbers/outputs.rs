@@ -188,8 +188,5 @@ fn a_check_names_what_would_not_work() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let (code, shown) = check("[outputs.file]\npath = \"no/such/folder\"\n");
-    assert!(
-        code == 1 && shown.contains("there is no folder"),
-        "{shown}"
-    );
+    assert!(code == 1 && shown.contains("there is no folder"), "{shown}");
 }
