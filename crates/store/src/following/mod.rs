@@ -6,14 +6,13 @@ mod plan;
 mod read;
 
 use crate::files::errors::DiskError;
-use crate::files::layout::followers_dir;
 use crate::files::point::Point;
 use crate::state::ledger::Ledger;
 use crate::state::positions::{Follower, OpenSlice, Position, Positions};
 use crate::state::shared::Shared;
 use model::Timestamp;
 use parking_lot::MutexGuard;
-use plan::{Plan, behind};
+use plan::{Plan, behind, block_of};
 use read::{Contents, read};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,10 +33,16 @@ impl Following {
         Self { shared, ledger }
     }
 
+    /// The positions. Those that could not be read are read again: the file may be restored by now.
     fn positions(&self) -> Result<MutexGuard<'_, Positions>, FollowError> {
-        let positions = self.shared.positions();
-        match &positions.unreadable {
-            Some(why) => Err(StorageError::Failed(why.clone().into()).into()),
+        let mut positions = self.shared.positions();
+        if positions.unreadable().is_some() {
+            let Ledger { disk, dir, .. } = &*self.ledger;
+            let rests = self.ledger.manifest().rests.clone();
+            positions.read_again(&**disk, dir, &self.shared.view().0.blocks, &rests);
+        }
+        match positions.unreadable() {
+            Some(why) => Err(StorageError::Failed(why.into()).into()),
             None => Ok(positions),
         }
     }
@@ -51,19 +56,10 @@ impl Following {
         let mut new = positions.followers.clone();
         change(&mut new);
         let Ledger { disk, dir, .. } = &*self.ledger;
-        if let Err(error) = Positions::write(&**disk, dir, &new) {
-            for (name, old) in &mut positions.followers {
-                let other = new.get(name).map(|new| new.position);
-                old.unsure = other.filter(|other| *other != old.position).or(old.unsure);
-            }
-            return Err(failed(error));
-        }
-        new.values_mut().for_each(|follower| follower.unsure = None);
-        positions.followers = new;
-        Ok(())
+        positions.replace(&**disk, dir, new).map_err(failed)
     }
 
-    /// Plans the next range of a follower and reserves it under a number.
+    /// Plans the next range of a follower and reserves it under a number: that of a slice that is still open, or a new one.
     fn reserve(
         &self,
         name: &str,
@@ -75,15 +71,26 @@ impl Following {
             let manifest = self.ledger.manifest();
             (manifest.rests.clone(), manifest.covered)
         };
-        let number = number.unwrap_or_else(|| {
-            positions.slices += 1;
-            positions.slices
-        });
+        let new = positions.slices + 1;
+        positions.slices = new;
         let follower = known(&mut positions, name)?;
+        if let Some(number) = number {
+            still_open(follower, number)?;
+        }
+        let number = number.unwrap_or(new);
         let from = from.unwrap_or(follower.position);
         let plan = Plan::after(&self.shared, (&rests, covered), from, rows_max);
         follower.open = plan.as_ref().map(|plan| OpenSlice { number, to: plan.reserved() });
         Ok(plan.map(|plan| (plan, number, follower.since)))
+    }
+
+    /// Checks that a replay after a crash has every batch before a point there, too.
+    fn check_place(&self, point: Point) -> Result<(), FollowError> {
+        let covered = self.ledger.manifest().covered;
+        self.shared.log_sizes.may_change_before(point, covered).map_or(Ok(()), |segment| {
+            let why = format!("a failed append to log segment {segment} waits for the next block");
+            Err(StorageError::Unavailable(why).into())
+        })
     }
 }
 
@@ -95,6 +102,12 @@ fn failed(error: DiskError) -> FollowError {
 fn known<'a>(positions: &'a mut Positions, name: &str) -> Result<&'a mut Follower, FollowError> {
     let follower = positions.followers.get_mut(name).filter(|one| one.removed.is_none());
     follower.ok_or_else(|| FollowError::Unknown(name.to_owned()))
+}
+
+/// The slice of a follower that is open under a number.
+fn still_open(follower: &mut Follower, number: u64) -> Result<&mut OpenSlice, FollowError> {
+    let open = follower.open.as_mut().filter(|open| open.number == number);
+    open.ok_or(FollowError::Void(number))
 }
 
 impl Followers for Following {
@@ -114,18 +127,17 @@ impl Followers for Following {
         } else if kept.len() >= FOLLOWERS_MAX {
             return Err(FollowError::TooMany);
         }
-        let dir = followers_dir(&self.ledger.dir);
-        let created = self.ledger.disk.create_dir(&dir);
-        created.map_err(DiskError::of("make the directory", &dir)).map_err(failed)?;
         let (point, since) = match from {
             FollowFrom::Now => (Point { place: self.shared.view().1, row: 0 }, i64::MIN),
             FollowFrom::All => (Point::START, i64::MIN),
             FollowFrom::Time(at) => (Point::START, at.0),
         };
+        if !kept.contains_key(name) {
+            self.check_place(point)?;
+        }
         self.change(&mut positions, |followers| {
             *followers = kept;
-            let position = Position::of(point);
-            let new = Follower { position, since, removed: None, open: None, unsure: None };
+            let new = Follower::new(Position::of(point), since);
             followers.entry(name.into()).or_insert(new).removed = None;
         })
     }
@@ -138,12 +150,20 @@ impl Followers for Following {
                 return Ok(None);
             };
             let disk = &*self.ledger.disk;
-            let Contents { samples, lost, to } =
+            let Contents { samples, lost, to, is_rest_damaged } =
                 read(&self.shared, disk, &plan, since, rows_max).map_err(FollowError::Store)?;
             let mut positions = self.positions()?;
-            let open = known(&mut positions, name)?.open.as_mut();
-            let open = open.filter(|open| open.number == number);
-            open.ok_or(FollowError::Void(number))?.to = to;
+            let follower = known(&mut positions, name)?;
+            still_open(follower, number)?.to = to;
+            if is_rest_damaged
+                && let Some(block) = block_of(&self.shared.view().0, plan.points.start)
+            {
+                // The block still has the samples, among those that were delivered before.
+                follower.begin_again(block);
+                follower.open = Some(OpenSlice { number, to: follower.position });
+                from = (None, Some(number));
+                continue;
+            }
             if samples.times.is_empty() && lost.is_none() && plan.gaps.is_empty() {
                 from = (Some(to), Some(number));
                 continue;
@@ -154,13 +174,8 @@ impl Followers for Following {
 
     fn confirm(&self, name: &str, number: u64) -> Result<(), FollowError> {
         let mut positions = self.positions()?;
-        let open = known(&mut positions, name)?.open.filter(|open| open.number == number);
-        let to = open.ok_or(FollowError::Void(number))?.to;
-        let uncut = self.shared.log_sizes.uncut();
-        if uncut > self.ledger.manifest().covered && to.point.segment() > uncut {
-            let why = format!("a failed append to log segment {uncut} waits for the next block");
-            return Err(StorageError::Unavailable(why).into());
-        }
+        let to = still_open(known(&mut positions, name)?, number)?.to;
+        self.check_place(to.point)?;
         self.change(&mut positions, |followers| {
             if let Some(follower) = followers.get_mut(name) {
                 (follower.position, follower.open) = (to, None);
@@ -186,6 +201,7 @@ impl Followers for Following {
             name: name.clone(),
             removed: follower.removed.map(Timestamp),
             behind: behind(&self.shared, &rests, follower.position),
+            repeats: follower.repeats,
         });
         Ok(each.collect())
     }

@@ -94,6 +94,12 @@ fn next_file(view: &View, rests: &[Rest], from: Point) -> Option<(Range<Point>, 
     }
 }
 
+/// The start of the block that contains a point, if there is one.
+pub(super) fn block_of(view: &View, point: Point) -> Option<Point> {
+    let mut blocks = view.blocks.iter().map(|block| points_of(&block.note));
+    blocks.find(|block| block.contains(&point)).map(|block| block.start)
+}
+
 /// The number of samples after a position.
 pub(super) fn behind(shared: &Shared, rests: &[Rest], position: Position) -> u64 {
     let (view, _) = shared.view();

@@ -92,6 +92,52 @@ fn unreadable_positions_stop_followers_alone_and_no_position_is_assumed() {
     assert!(of(&on(&disk)).next(NAME, 6).is_err(), "an empty file");
 }
 
+/// While the positions cannot be read, nothing that they need is deleted or merged. Once their file is restored, followers
+/// continue without a restart.
+#[test]
+fn restored_positions_find_all_that_they_need() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    of(&store).follow("other", FollowFrom::Now).unwrap();
+    let mut received = [Received::default(), Received::default()];
+    send(&store, &mut sender, 0..10);
+    received[0].take(of(&store), NAME, 7);
+    store.flush().unwrap();
+    send(&store, &mut sender, 10..20);
+    while received[1].samples.len() < 24 {
+        assert!(received[1].take(of(&store), "other", 6));
+    }
+    store.flush().unwrap();
+    let rests = disk.files("/data/followers").len();
+    assert_eq!(rests, 3, "two rest files");
+    drop(store);
+    let good = disk.files("/data/followers")[Path::new(POSITIONS)].clone();
+    for _ in 0..2 {
+        disk.damage(Path::new(POSITIONS), |bytes| bytes[30] ^= 1);
+        let store = on(&disk);
+        for round in 2..20 {
+            send(&store, &mut sender, round * 10..round * 10 + 3);
+            store.flush().unwrap();
+            store.maintain().unwrap();
+        }
+        assert_eq!(disk.files("/data/followers").len(), rests);
+        // Blocks written since then are merged: no position is in them.
+        assert!(store.stats().blocks <= 2 + 7 * 2, "{}", store.stats().blocks);
+        assert!(of(&store).next(NAME, 5).is_err());
+        disk.damage(Path::new(POSITIONS), |bytes| bytes.clone_from(&good));
+        let slice = of(&store).next(NAME, 5).unwrap().unwrap();
+        assert_eq!(slice.samples.times.len(), 5);
+        sender = Sender::new("n1", 2);
+    }
+    let store = on(&disk);
+    for (received, name) in received.iter_mut().zip([NAME, "other"]) {
+        received.take_all(of(&store), name, 6);
+        assert_eq!(sorted_rows(received), sorted(all(&store)), "{name}");
+    }
+    assert!(of(&store).list().unwrap().iter().all(|one| one.repeats == 0));
+}
+
 #[test]
 fn without_followers_there_is_no_file_and_merging_is_as_before() {
     let disk = Arc::new(MemDisk::default());
