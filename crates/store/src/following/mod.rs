@@ -1,7 +1,8 @@
 //! Followers: readers that receive each stored sample once (decision 0060).
 //!
-//! - `plan`: the range that a follower reads next. `read`: its samples.
+//! - `plan`: the range that a follower reads next. `read`: its samples. `ahead`: those of later slices.
 
+mod ahead;
 mod plan;
 mod read;
 
@@ -10,8 +11,9 @@ use crate::files::point::Point;
 use crate::state::ledger::Ledger;
 use crate::state::positions::{Follower, OpenSlice, Position, Positions};
 use crate::state::shared::Shared;
+use ahead::{AHEAD_ROWS, Ahead};
 use model::Timestamp;
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use plan::{Plan, behind, block_of};
 use read::{Contents, read};
 use std::collections::BTreeMap;
@@ -26,11 +28,13 @@ use storage::{
 pub(crate) struct Following {
     shared: Arc<Shared>,
     ledger: Arc<Ledger>,
+    /// Of each follower that reads a file in small slices.
+    ahead: Mutex<BTreeMap<Box<str>, Arc<Ahead>>>,
 }
 
 impl Following {
     pub(crate) const fn new(shared: Arc<Shared>, ledger: Arc<Ledger>) -> Self {
-        Self { shared, ledger }
+        Self { shared, ledger, ahead: Mutex::new(BTreeMap::new()) }
     }
 
     /// The positions. Those that could not be read are read again: the file may be restored by now.
@@ -82,6 +86,31 @@ impl Following {
         let plan = Plan::after(&self.shared, (&rests, covered), from, rows_max);
         follower.open = plan.as_ref().map(|plan| OpenSlice { number, to: plan.reserved() });
         Ok(plan.map(|plan| (plan, number, follower.since)))
+    }
+
+    /// Reads at most `rows_max` samples of a planned range.
+    fn contents(
+        &self,
+        name: &str,
+        (plan, since): (&Plan, i64),
+        rows_max: u32,
+    ) -> Result<Contents, StorageError> {
+        let disk = &*self.ledger.disk;
+        if !plan.is_of_file() || rows_max >= AHEAD_ROWS {
+            self.ahead.lock().remove(name);
+            return read(&self.shared, disk, plan, since, rows_max);
+        }
+        let kept = self.ahead.lock().get(name).filter(|ahead| ahead.has(plan, since)).cloned();
+        if let Some(ahead) = kept {
+            return Ok(ahead.slice(plan, rows_max));
+        }
+        let contents = read(&self.shared, disk, plan, since, AHEAD_ROWS)?;
+        if contents.samples.times.len() <= rows_max as usize {
+            return Ok(contents);
+        }
+        let ahead = Arc::new(Ahead::new(plan, since, contents));
+        self.ahead.lock().insert(name.into(), Arc::clone(&ahead));
+        Ok(ahead.slice(plan, rows_max))
     }
 
     /// Checks that a replay after a crash has every batch before a point there, too.
@@ -149,9 +178,8 @@ impl Followers for Following {
             let Some((plan, number, since)) = self.reserve(name, from, rows_max)? else {
                 return Ok(None);
             };
-            let disk = &*self.ledger.disk;
             let Contents { samples, lost, to, is_rest_damaged } =
-                read(&self.shared, disk, &plan, since, rows_max).map_err(FollowError::Store)?;
+                self.contents(name, (&plan, since), rows_max)?;
             let mut positions = self.positions()?;
             let follower = known(&mut positions, name)?;
             still_open(follower, number)?.to = to;
@@ -186,6 +214,7 @@ impl Followers for Following {
     fn remove(&self, name: &str) -> Result<(), FollowError> {
         let mut positions = self.positions()?;
         known(&mut positions, name)?;
+        self.ahead.lock().remove(name);
         let now = self.shared.now();
         self.change(&mut positions, |followers| {
             if let Some(follower) = followers.get_mut(name) {
@@ -204,5 +233,31 @@ impl Followers for Following {
             repeats: follower.repeats,
         });
         Ok(each.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_dir::open::open;
+    use crate::files::disk::RealDisk;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_call_that_still_runs_is_void_after_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: storage::Clock = Arc::new(|| Timestamp(0));
+        let opened = open(Arc::new(RealDisk), dir.path(), Settings::default(), clock);
+        let (opened, _) = opened.unwrap();
+        let following = Following::new(Arc::clone(&opened.shared), opened.ledger);
+        following.follow("a", FollowFrom::All).unwrap();
+        // It skipped a range, and continues with the next one.
+        let next = || following.reserve("a", (Some(Position::of(Point::START)), Some(7)), 1);
+        following.positions().unwrap().followers.get_mut("a").unwrap().open =
+            Some(OpenSlice { number: 7, to: Position::of(Point::START) });
+        following.follow("a", FollowFrom::Now).unwrap();
+        assert!(matches!(next(), Err(FollowError::Void(7))));
+        opened.shared.close();
+        opened.threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use storage::{Bounded, Chunk, OutputGap, Selector, SeriesInfo, StorageError, TimeSlice};
 
 /// What a range contains.
+#[derive(Debug)]
 pub(super) struct Contents {
     pub(super) samples: TimeSlice,
     pub(super) lost: Option<OutputGap>,
@@ -30,7 +31,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    const fn of(samples: TimeSlice, to: Position) -> Self {
+    pub(super) const fn of(samples: TimeSlice, to: Position) -> Self {
         Self { samples, lost: None, to, is_rest_damaged: false }
     }
 
