@@ -43,7 +43,7 @@ pub struct MemDisk {
     names: Mutex<Names>,
     plan: Arc<Plan>,
     /// A directory with failing calls.
-    refused: Mutex<Option<PathBuf>>,
+    rejected: Mutex<Option<PathBuf>>,
 }
 
 /// The calls that fail.
@@ -99,14 +99,14 @@ impl MemDisk {
     }
 
     /// From now on every call for this directory and its files fails; `None`: none does.
-    pub fn refuse(&self, dir: Option<&str>) {
-        *self.refused.lock().unwrap() = dir.map(PathBuf::from);
+    pub fn reject(&self, dir: Option<&str>) {
+        *self.rejected.lock().unwrap() = dir.map(PathBuf::from);
     }
 
     /// Counts a call for a path.
     fn meet(&self, path: &Path, change: bool) -> io::Result<()> {
         self.plan.meet(change)?;
-        match self.refused.lock().unwrap().as_ref().is_some_and(|dir| path.starts_with(dir)) {
+        match self.rejected.lock().unwrap().as_ref().is_some_and(|dir| path.starts_with(dir)) {
             true => Err(io::ErrorKind::PermissionDenied.into()),
             false => Ok(()),
         }

@@ -216,7 +216,7 @@ fn a_fault_of_the_folder_of_followers_stops_no_store() {
     let mut received = Received::default();
     received.take(of(&store), NAME, 6);
     let open = of(&store).next(NAME, 4).unwrap().unwrap();
-    disk.refuse(Some("/data/followers"));
+    disk.reject(Some("/data/followers"));
     store.flush().unwrap();
     let why = store.stats().last_failure.unwrap();
     assert!(why.contains("/data/followers"), "{why}");
@@ -231,7 +231,7 @@ fn a_fault_of_the_folder_of_followers_stops_no_store() {
     store.flush().unwrap();
     store.maintain().unwrap();
     assert_eq!(all(&store).len(), 40);
-    disk.refuse(None);
+    disk.reject(None);
     let mut rest = Received::default();
     rest.take_all(of(&store), NAME, 6);
     assert_eq!((sorted_rows(&rest), rest.lost), (sorted(all(&store)), vec![]));
@@ -267,6 +267,30 @@ fn a_missing_folder_of_followers_is_created() {
     let (store, recovery) = open(dir.path(), small());
     assert!(copy.exists() && recovery.removed.len() == 1, "{recovery:?}");
     assert!(of(&store).list().unwrap().is_empty());
+}
+
+/// Positions that cannot be found are not absent: without them, outputs would begin as new ones. A missing rest file only makes its
+/// follower begin at the block.
+#[test]
+fn a_backup_has_the_positions_or_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
+    let (store, mut sender) = (open(&data, small()).0, Sender::new("n1", 1));
+    std::fs::write(data.join("followers"), "").unwrap();
+    store::backup(&data, &copy).unwrap_err();
+    std::fs::remove_file(data.join("followers")).unwrap();
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    send(&store, &mut sender, 0..10);
+    assert!(Received::default().take(of(&store), NAME, 6));
+    store.flush().unwrap();
+    let rests = std::fs::read_dir(data.join("followers")).unwrap().map(|file| file.unwrap().path());
+    let rest = rests.into_iter().find(|path| !path.ends_with("POSITIONS")).unwrap();
+    std::fs::remove_file(rest).unwrap();
+    store::backup(&data, &copy).unwrap();
+    let (restored, _) = open(&copy, small());
+    let mut received = Received::default();
+    received.take_all(of(&restored), NAME, 6);
+    assert_eq!((sorted_rows(&received), received.lost), (sorted(all(&store)), vec![]));
 }
 
 /// A block is written at the second try; positions moved meanwhile, and any call failed: no file is left over, and each one
