@@ -136,6 +136,7 @@ pub fn only_a_confirmation_moves_a_position<T: Followed>() {
     let mut sender = Sender::new("n1", 1);
     store_all(&store, (0..4).map(|second| sender.batch(&series(second))));
     let is_void = |done: Result<(), FollowError>| matches!(done, Err(FollowError::Void(_)));
+    let mut before = None;
     for stage in ["in memory", "reopened", "in a block"] {
         let next = |store: &T| store.followers().next(NAME, ROWS).unwrap().unwrap();
         let (first, again) = (next(&store), next(&store));
@@ -147,6 +148,9 @@ pub fn only_a_confirmation_moves_a_position<T: Followed>() {
         store = store.reopen();
         let last = next(&store);
         assert_eq!(last.samples, first.samples, "{stage}");
+        // The mark tells slices apart that were confirmed between, over a restart, too.
+        assert_eq!([again.at, last.at], [first.at; 2], "{stage}");
+        assert!(before.replace(last.at).is_none_or(|before| before < last.at), "{stage}");
         store.followers().confirm(NAME, last.number).unwrap();
         assert!(is_void(store.followers().confirm(NAME, last.number)), "{stage}");
         match stage {

@@ -15,14 +15,15 @@ pub trait Followers: Send + Sync {
     /// alone. The slice that is open is void.
     ///
     /// # Errors
-    /// The name is not allowed, there are too many followers, or the positions cannot be read or written.
+    /// The name is not allowed, there are too many followers, the positions cannot be read or written, or the end of the order
+    /// of storing is not certain now.
     fn follow(&self, name: &str, from: FollowFrom) -> Result<(), FollowError>;
 
     /// The samples and gaps stored after the follower's position, at most `rows_max` samples (at least one); `None` if
     /// there are none. A slice that was not confirmed begins there again, and its number is void.
     ///
     /// # Errors
-    /// There is no such follower, or the samples cannot be read now.
+    /// There is no such follower, another call for it came between ([`FollowError::Void`]), or the samples cannot be read now.
     fn next(&self, name: &str, rows_max: usize) -> Result<Option<FollowSlice>, FollowError>;
 
     /// Moves the position past the slice that [`Self::next`] returned last. It is on the disk then.
@@ -102,6 +103,9 @@ pub struct FollowerInfo {
     pub removed: Option<Timestamp>,
     /// Stored samples after its position.
     pub behind: u64,
+    /// How often it began at an earlier point again, since the start of this process, because a file of followers could not be
+    /// written or read: it receives samples twice.
+    pub repeats: u64,
 }
 
 /// Why a call for a follower failed.

@@ -42,6 +42,8 @@ struct Names {
 pub struct MemDisk {
     names: Mutex<Names>,
     plan: Arc<Plan>,
+    /// A directory with failing calls.
+    rejected: Mutex<Option<PathBuf>>,
 }
 
 /// The calls that fail.
@@ -96,6 +98,20 @@ impl MemDisk {
         &self.plan
     }
 
+    /// From now on every call for this directory and its files fails; `None`: none does.
+    pub fn reject(&self, dir: Option<&str>) {
+        *self.rejected.lock().unwrap() = dir.map(PathBuf::from);
+    }
+
+    /// Counts a call for a path.
+    fn meet(&self, path: &Path, change: bool) -> io::Result<()> {
+        self.plan.meet(change)?;
+        match self.rejected.lock().unwrap().as_ref().is_some_and(|dir| path.starts_with(dir)) {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => Ok(()),
+        }
+    }
+
     /// The disk as another process finds it after this one was killed.
     pub fn after_kill(&self) -> Self {
         let copy = |files: &BTreeMap<PathBuf, File>| -> BTreeMap<PathBuf, File> {
@@ -108,7 +124,7 @@ impl MemDisk {
         };
         let now = copy(&self.names().now);
         let synced = now.clone();
-        Self { names: Mutex::new(Names { now, synced }), plan: Arc::default() }
+        Self { names: Mutex::new(Names { now, synced }), ..Self::default() }
     }
 
     /// The disk after a power cut: names as of the last sync of their directory, contents as of the
@@ -193,32 +209,32 @@ impl MemDisk {
 }
 
 impl Disk for MemDisk {
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        self.plan.meet(true)
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.meet(dir, true)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.plan.meet(false)?;
+        self.meet(dir, false)?;
         let names = self.names();
         let inside = names.now.keys().filter(|path| path.parent() == Some(dir));
         Ok(inside.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        self.plan.meet(true)?;
+        self.meet(path, true)?;
         let file = File::default();
         self.names().now.insert(path.to_owned(), Arc::clone(&file));
         Ok(Box::new(Open { file, plan: Arc::clone(&self.plan) }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        self.plan.meet(false)?;
+        self.meet(path, false)?;
         let (file, plan) = (self.file(path)?, Arc::clone(&self.plan));
         Ok(Arc::new(Open { file, plan }))
     }
 
     fn truncate(&self, path: &Path, length: u64) -> io::Result<()> {
-        self.plan.meet(false)?;
+        self.meet(path, false)?;
         let file = self.file(path)?;
         let mut content = file.lock().unwrap();
         content.bytes.truncate(usize::try_from(length).unwrap());
@@ -227,7 +243,7 @@ impl Disk for MemDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.plan.meet(true)?;
+        self.meet(to, true)?;
         let mut names = self.names();
         let file = names.now.remove(from).ok_or(io::ErrorKind::NotFound)?;
         names.now.insert(to.to_owned(), file);
@@ -235,13 +251,13 @@ impl Disk for MemDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.plan.meet(false)?;
+        self.meet(path, false)?;
         let removed = self.names().now.remove(path);
         removed.map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.plan.meet(true)?;
+        self.meet(dir, true)?;
         let mut names = self.names();
         let inside = |path: &PathBuf| path.parent() == Some(dir);
         names.synced.retain(|path, _| !inside(path));

@@ -27,6 +27,9 @@ pub struct Samples {
     pub index: Vec<u32>,
     /// The value of each sample.
     pub values: Vec<Value>,
+    /// The number of each sample in the batch as received, counted from 0; `None`: the batch has no other samples. Another
+    /// decision about the batch, at a replay, does not change it.
+    pub numbers: Option<Vec<u32>>,
 }
 
 /// What a batch changes beside its samples.
@@ -62,7 +65,8 @@ pub fn select(
     let Decoded { boot, seq, ticks, index, values, gaps, .. } = decoded;
     let instants = instants_of((&ticks, &index), table, origin.is_poller_group(), received);
     let possible = Possible { received, settled };
-    let (samples, rejected) = sieve(Samples { ticks, index, values }, (table, withheld), possible);
+    let (samples, rejected) =
+        sieve(Samples { ticks, index, values, numbers: None }, (table, withheld), possible);
     let mark = BatchMark { seq, instants, received };
     let kept = samples.values.len() as u64;
     (samples, Noted { boot, mark, gaps, samples: kept, rejected, received, settled })
@@ -195,13 +199,14 @@ fn sieve(
     if takes_all && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
         return (samples, rejected);
     }
-    let Samples { ticks, index, values } = samples;
-    let mut kept = Samples { ticks: Vec::new(), index: Vec::new(), values: Vec::new() };
-    let mut rest = index.into_iter().zip(values);
+    let Samples { ticks, index, values, .. } = samples;
+    let mut kept =
+        Samples { ticks: Vec::new(), index: Vec::new(), values: Vec::new(), numbers: None };
+    let (mut rest, mut numbers) = ((0..).zip(index.into_iter().zip(values)), Vec::new());
     for tick in ticks {
         let is_possible = possible.has(tick.at);
         let before = kept.index.len();
-        for (place, value) in rest.by_ref().take(tick.samples as usize) {
+        for (number, (place, value)) in rest.by_ref().take(tick.samples as usize) {
             let series = table.places.get(place as usize).and_then(|place| place.series.as_ref());
             let withheld = withheld.filter(|withheld| withheld.has(place));
             match (series, table.rejection(place)) {
@@ -216,6 +221,7 @@ fn sieve(
                 (Some(_), _) if is_possible => {
                     kept.index.push(place);
                     kept.values.push(value);
+                    numbers.push(number);
                 }
                 (Some(info), _) => {
                     let source = source_of(&info.series.metric);
@@ -234,6 +240,7 @@ fn sieve(
             kept.ticks.push(Tick { at: tick.at, samples });
         }
     }
+    kept.numbers = Some(numbers);
     (kept, rejected)
 }
 

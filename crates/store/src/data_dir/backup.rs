@@ -89,11 +89,11 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
         fs::create_dir(&inner).map_err(DiskError::of("make the directory", &inner))?;
     }
     let (followers, own) = (followers_dir(dir), followers_dir(to));
-    if fs::symlink_metadata(&followers).is_ok() {
+    if exists(&followers)? {
         fs::create_dir(&own).map_err(DiskError::of("make the directory", &own))?;
         let positions = followers.join(POSITIONS);
         // A folder without positions is that of a follower that is being added.
-        if fs::symlink_metadata(&positions).is_ok() {
+        if exists(&positions)? {
             copied.bytes += one(&followers, &own, POSITIONS.as_ref(), false)?;
         }
     }
@@ -115,7 +115,11 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
             copied.blocks += 1;
         }
         for rest in manifest.rests.iter().filter(|rest| !rest.deleted) {
-            copied.bytes += one(&followers, &own, rest.note.file.as_ref(), is_own)?;
+            match one(&followers, &own, rest.note.file.as_ref(), is_own) {
+                // A follower begins at the block without it.
+                Err(OpenError::Disk(error)) if error.error.kind() == ErrorKind::NotFound => {}
+                bytes => copied.bytes += bytes?,
+            }
         }
         for note in &manifest.rollups {
             copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), is_own)?;
@@ -137,6 +141,15 @@ fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
         sync.map_err(DiskError::of("sync", &inner))?;
     }
     Ok(copied)
+}
+
+/// Whether a file exists, of any kind.
+fn exists(path: &Path) -> Result<bool, DiskError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(DiskError::of("read", path)(error)),
+    }
 }
 
 /// Copies or links a file; returns its bytes.

@@ -19,8 +19,8 @@ use crate::settings::{ArchiveSettings, Settings};
 use crate::state::flush_queue::{Covered, Job};
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
-use crate::state::positions::{POSITIONS, Positions};
-use crate::state::rests::points_of;
+use crate::state::positions::Positions;
+use crate::state::rests::is_rest_file;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use crate::writing::block_writer::Flusher;
@@ -101,7 +101,6 @@ pub(crate) fn open(
     let sizes = Arc::new(LogSizes::default());
     let log = opening.log(&sizes)?;
     opening.recovery.took_us = clock().since(started);
-    opening.place_positions()?;
     let Opening {
         flusher,
         mut books,
@@ -167,6 +166,15 @@ pub(crate) fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError>
         Some(found) if found > FORMAT => Err(OpenError::Newer { path, found, known: FORMAT }),
         _ => Err(not_ours("it is not a version of this store")),
     }
+}
+
+/// The rest files that the manifest does not list. Other files, such as a copy of damaged positions, are not the store's.
+fn unused_rests(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+    let is_listed =
+        |name: &str| manifest.rests.iter().any(|rest| !rest.deleted && rest.note.file == name);
+    let names = disk.list(dir).unwrap_or_default().into_iter();
+    let unused = names.filter(|name| is_rest_file(name) && !is_listed(name));
+    unused.map(|name| dir.join(name)).collect()
 }
 
 impl Opening {
@@ -263,17 +271,14 @@ impl Opening {
                 left_over.push(dir.join(name));
             }
         }
-        let followers = followers_dir(dir);
-        for name in disk.list(&followers).map_err(DiskError::of("list", &followers))? {
-            let mut rests = manifest.rests.iter().filter(|rest| !rest.deleted);
-            if name != POSITIONS && !rests.any(|rest| rest.note.file == name) {
-                left_over.push(followers.join(name));
-            }
-        }
         for path in left_over {
             disk.remove(&path).map_err(DiskError::of("remove", &path))?;
             self.recovery.removed.push(path);
         }
+        let unused = unused_rests(&**disk, &followers_dir(dir), &manifest);
+        // A fault of this folder stops followers alone.
+        let removed = unused.into_iter().filter(|path| disk.remove(path).is_ok());
+        self.recovery.removed.extend(removed);
         let since = self.now.plus(-settings.senders.series_idle_us);
         let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
         let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
@@ -308,6 +313,8 @@ impl Opening {
             self.flush(last);
         }
         sizes.forget(self.flusher.ledger.manifest().covered);
+        let rests = self.flusher.ledger.manifest().rests.clone();
+        let last = self.positions.begin((&self.view.blocks, &rests), last);
         let disk = Arc::clone(&self.flusher.ledger.disk);
         self.intake.place = Point::of_segment(last + 1).place;
         let segment_bytes = self.flusher.settings.segment_bytes;
@@ -413,18 +420,6 @@ impl Opening {
         true
     }
 
-    /// Places the positions in this version of the directory.
-    fn place_positions(&mut self) -> Result<(), DiskError> {
-        let Ledger { disk, dir, .. } = &*self.flusher.ledger;
-        let rests = self.flusher.ledger.manifest().rests.clone();
-        let blocks = self.view.blocks.iter().map(|block| points_of(&block.note));
-        match self.positions.place(blocks, &rests, self.intake.place) {
-            // Before the log grows beyond them.
-            true => Positions::write(&**disk, dir, &self.positions.followers),
-            false => Ok(()),
-        }
-    }
-
     /// The instant before which a batch had no accepted sample.
     fn settled_when(&self, received: Timestamp) -> Timestamp {
         let manifest = self.flusher.ledger.manifest();
@@ -455,7 +450,8 @@ impl Opening {
         let received = head.received().map_or(self.now, |(_, newest)| newest);
         let job = Job { head, covered, through };
         match self.flusher.write(&job, &self.positions.points()) {
-            Ok(block) => {
+            Ok((block, fault)) => {
+                self.first_error = fault.map(|error| error.to_string());
                 let since = self.now.plus(-self.flusher.settings.senders.series_idle_us);
                 self.view.lasts = Arc::new(self.view.lasts.with(&job.head, received, since));
                 self.view.blocks.extend(block);

@@ -188,7 +188,7 @@ impl Verified {
 
     fn followers(&mut self, disk: &dyn Disk, dir: &Path, manifest: &Manifest) {
         let path = followers_dir(dir).join(POSITIONS);
-        if let Some(why) = Positions::read(disk, dir).unreadable {
+        if let Some(why) = Positions::read(disk, dir).unreadable() {
             self.find(&path, &why, "outputs stop; samples are intact");
         }
         for rest in manifest.rests.iter().filter(|rest| !rest.deleted) {

@@ -8,14 +8,14 @@ use std::ops::Range;
 const OFFSET_BITS: u32 = 36;
 const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - 1;
 
-/// A point between two samples: after all batches at lower places, and after some rows of the batch at its place.
+/// A point between two samples: after all batches at lower places, and after some samples of the batch at its place.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub(crate) struct Point {
     /// The batch's record in the log: the number of the segment, and the offset in it.
     pub(crate) place: u64,
-    /// Rows of this batch before the point.
+    /// Samples of this batch before the point, as received: those that were rejected count, since a replay may keep them.
     pub(crate) row: u32,
 }
 

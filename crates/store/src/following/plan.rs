@@ -94,6 +94,12 @@ fn next_file(view: &View, rests: &[Rest], from: Point) -> Option<(Range<Point>, 
     }
 }
 
+/// The start of the block that contains a point, if there is one.
+pub(super) fn block_of(view: &View, point: Point) -> Option<Point> {
+    let mut blocks = view.blocks.iter().map(|block| points_of(&block.note));
+    blocks.find(|block| block.contains(&point)).map(|block| block.start)
+}
+
 /// The number of samples after a position.
 pub(super) fn behind(shared: &Shared, rests: &[Rest], position: Position) -> u64 {
     let (view, _) = shared.view();
@@ -134,14 +140,14 @@ fn first_open_gap(shared: &Shared, points: Range<Point>, covered: u64) -> Option
 
 /// A point after at most `rows_max` rows, at least one if there is any; and whether there is any.
 fn fitting_end<'a>(
-    heads: impl Iterator<Item = &'a Arc<Head>>,
+    heads: impl Iterator<Item = &'a Arc<Head>> + Clone,
     points: &Range<Point>,
     rows_max: u32,
 ) -> (Point, bool) {
     // The earliest batches, as many as fit and one more: never more entries than rows.
     let mut earliest: BinaryHeap<(u64, usize)> = BinaryHeap::new();
     let (mut rows, limit, mut is_all) = (0, rows_max as usize, true);
-    for group in heads.flat_map(|head| head.groups()) {
+    for group in heads.clone().flat_map(|head| head.groups()) {
         for (place, of_batch) in group.rows().sizes(points) {
             if rows > limit && earliest.peek().is_some_and(|(last, _)| *last < place) {
                 is_all = false;
@@ -167,9 +173,12 @@ fn fitting_end<'a>(
             taken += of_batch;
             continue;
         }
-        let before = if points.start.place == place { points.start.row } else { 0 };
-        let row = if taken == 0 { before.saturating_add(rows_max) } else { 0 };
-        return (Point { place, row }, has_rows);
+        let within = || {
+            let mut groups = heads.flat_map(|head| head.groups());
+            groups.find_map(|group| group.rows().point_after(points.start, place, limit))
+        };
+        let end = if taken == 0 { within() } else { None };
+        return (end.unwrap_or(Point { place, row: 0 }), has_rows);
     }
     (points.end, has_rows)
 }

@@ -20,11 +20,24 @@ use std::sync::Arc;
 use storage::{Bounded, Chunk, OutputGap, Selector, SeriesInfo, StorageError, TimeSlice};
 
 /// What a range contains.
+#[derive(Debug)]
 pub(super) struct Contents {
     pub(super) samples: TimeSlice,
     pub(super) lost: Option<OutputGap>,
     /// The position after it.
     pub(super) to: Position,
+    /// Whether they are lost from a rest file: a block may have them.
+    pub(super) is_rest_damaged: bool,
+}
+
+impl Contents {
+    pub(super) const fn of(samples: TimeSlice, to: Position) -> Self {
+        Self { samples, lost: None, to, is_rest_damaged: false }
+    }
+
+    fn lost(lost: Option<OutputGap>, to: Position) -> Self {
+        Self { lost, ..Self::of(TimeSlice::of_chunks(&[]), to) }
+    }
 }
 
 /// Reads the samples of a range from an instant on, at most `rows_max`.
@@ -41,12 +54,11 @@ pub(super) fn read(
     let end = Position::of(plan.points.end);
     let (note, block) = match &plan.source {
         Source::Memory(view) => {
-            let samples = from_memory(view, &plan.points, since);
-            return Ok(Contents { samples, lost: None, to: end });
+            return Ok(Contents::of(from_memory(view, &plan.points, since), end));
         }
         Source::Deleted(note) => {
             let lost = lost(note, plan.cursor, since, "retention deleted them");
-            return Ok(Contents { samples: TimeSlice::of_chunks(&[]), lost, to: end });
+            return Ok(Contents::lost(lost, end));
         }
         Source::Block(block) => (&block.note, Ok(Arc::clone(block))),
         Source::RestFile(note) => {
@@ -63,7 +75,8 @@ pub(super) fn read(
     match read {
         Err(error) if is_damage(&error, note) => {
             let lost = lost(note, plan.cursor, since, &error.to_string());
-            Ok(Contents { samples: TimeSlice::of_chunks(&[]), lost, to: end })
+            let is_rest_damaged = matches!(plan.source, Source::RestFile(_));
+            Ok(Contents { is_rest_damaged, ..Contents::lost(lost, end) })
         }
         read => read,
     }
@@ -131,7 +144,7 @@ fn from_file(
         point,
         cursor: Some(Cursor { end, at, skip, rows }),
     });
-    Ok(Contents { samples, lost: None, to })
+    Ok(Contents::of(samples, to))
 }
 
 /// At most `rows_max` samples of one instant, after some others; and whether more follow.

@@ -87,6 +87,8 @@ pub(crate) struct HeadBatch {
     index: Index,
     bits: Box<[i64]>,
     reals: Reals,
+    /// The number of each sample in the batch as received, if it had others.
+    numbers: Option<Box<[u32]>>,
 }
 
 /// Facts about a position of a group's table; there may be millions.
@@ -141,7 +143,7 @@ impl Group {
 
 impl Rows {
     fn push(&mut self, samples: Samples, batch_place: u64) -> usize {
-        let Samples { ticks, index, values } = samples;
+        let Samples { ticks, index, values, numbers } = samples;
         let (mut from, mut to) = (i64::MAX, i64::MIN);
         let mut bits = Vec::with_capacity(values.len());
         let mut real_bits = vec![0_u64; values.len().div_ceil(64)];
@@ -177,10 +179,11 @@ impl Rows {
             + ticks.len() * size_of::<Tick>()
             + bits.len() * size_of::<i64>()
             + real_bytes
+            + numbers.as_ref().map_or(0, |numbers| numbers.len() * size_of::<u32>())
             + index_bytes;
-        let (ticks, bits) = (ticks.into(), bits.into());
+        let (ticks, bits, numbers) = (ticks.into(), bits.into(), numbers.map(Into::into));
         let place = batch_place;
-        self.batches.push(HeadBatch { place, from, to, ticks, index, bits, reals });
+        self.batches.push(HeadBatch { place, from, to, ticks, index, bits, reals, numbers });
         bytes
     }
 
@@ -226,7 +229,7 @@ impl Rows {
         let batches = self.batches.get(first..).unwrap_or_default().iter();
         let rows = move |batch: &HeadBatch| {
             let row =
-                |of: Point, other| if of.place == batch.place { of.row as usize } else { other };
+                |of: Point, other| if of.place == batch.place { batch.row(of) } else { other };
             row(start, 0)..row(end, batch.bits.len())
         };
         batches
@@ -237,6 +240,14 @@ impl Rows {
     /// The place and the number of rows of each batch between two points; the first may have fewer.
     pub(crate) fn sizes(&self, points: &Range<Point>) -> impl Iterator<Item = (u64, usize)> {
         self.between(points).map(|(batch, rows)| (batch.place, rows.len()))
+    }
+
+    /// The point after some rows of the batch at a place, not counting those before another point; `None` without that batch.
+    pub(crate) fn point_after(&self, before: Point, place: u64, rows: usize) -> Option<Point> {
+        let at = self.batches.binary_search_by_key(&place, |batch| batch.place).ok()?;
+        let batch = self.batches.get(at)?;
+        let first = if before.place == place { batch.row(before) } else { 0 };
+        Some(Point { place, row: batch.number(first.saturating_add(rows)) })
     }
 
     /// Shows the samples between two points in order of arrival: the place of the batch, the position in the table, instant
@@ -295,6 +306,20 @@ impl Rows {
 }
 
 impl HeadBatch {
+    /// The first row at a point of the batch or after it.
+    fn row(&self, point: Point) -> usize {
+        match &self.numbers {
+            None => self.bits.len().min(point.row as usize),
+            Some(numbers) => numbers.partition_point(|number| *number < point.row),
+        }
+    }
+
+    /// The number of a row in the batch as received.
+    fn number(&self, row: usize) -> u32 {
+        let number = self.numbers.as_ref().and_then(|numbers| numbers.get(row).copied());
+        number.unwrap_or_else(|| u32::try_from(row).unwrap_or(u32::MAX))
+    }
+
     fn tick(
         &self,
         rows: Range<usize>,

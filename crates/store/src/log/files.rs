@@ -12,7 +12,6 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First bytes of a segment.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"jmlog\0\0\x01";
@@ -35,8 +34,8 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
 #[derive(Debug, Default)]
 pub(crate) struct LogSizes {
     bytes: Mutex<BTreeMap<u64, u64>>,
-    /// The last segment with bytes of a failed append that could not be cut off; 0: none.
-    uncut: AtomicU64,
+    /// The first and the last segment with bytes of a failed append that could not be cut off.
+    uncut: Mutex<Option<(u64, u64)>>,
 }
 
 impl LogSizes {
@@ -52,11 +51,20 @@ impl LogSizes {
     /// Removes the segments up to `through`, which a block contains.
     pub(crate) fn forget(&self, through: u64) {
         self.lock().retain(|number, _| *number > through);
+        self.uncut.lock().take_if(|(_, last)| *last <= through);
     }
 
-    /// The last segment with bytes of a failed append that could not be cut off; 0: none.
-    pub(crate) fn uncut(&self) -> u64 {
-        self.uncut.load(Ordering::SeqCst)
+    /// Whether a replay may store batches before a point that this process stores after it: bytes of a failed append could
+    /// not be cut off, and no block covers them. `covered`: the last segment that a block covers.
+    pub(crate) fn may_change_before(&self, point: Point, covered: u64) -> Option<u64> {
+        let (first, last) = (*self.uncut.lock())?;
+        let is_open = last > covered && point > Point::of_segment(covered.saturating_add(1));
+        (is_open && point.segment() > first).then_some(first)
+    }
+
+    fn set_uncut(&self, number: u64) {
+        let mut uncut = self.uncut.lock();
+        *uncut = Some((uncut.map_or(number, |(first, _)| first), number));
     }
 
     /// Bytes on the disk.
@@ -167,12 +175,12 @@ impl Log {
         drop(file);
         if good <= SEGMENT_HEADER_BYTES {
             if self.disk.remove(&path).is_err() {
-                self.sizes.uncut.store(number, Ordering::SeqCst);
+                self.sizes.set_uncut(number);
             }
             return;
         }
         if self.disk.truncate(&path, good).is_err() {
-            self.sizes.uncut.store(number, Ordering::SeqCst);
+            self.sizes.set_uncut(number);
         }
     }
 

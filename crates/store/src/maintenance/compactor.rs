@@ -2,13 +2,12 @@
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::errors::BlockError;
-use crate::files::point::Point;
 use crate::maintenance::archive::Archive;
 use crate::maintenance::merging::{due, is_done, merge};
 use crate::maintenance::retention;
 use crate::maintenance::rollups::{join, roll};
 use crate::state::ledger::Ledger;
-use crate::state::positions::Positions;
+use crate::state::points::Points;
 use crate::state::shared::Shared;
 use model::Timestamp;
 use parking_lot::Mutex;
@@ -95,8 +94,7 @@ impl Compactor {
         let kept = positions.unexpired(self.shared.now());
         let Ledger { disk, dir, .. } = &*self.ledger;
         if kept.len() < positions.followers.len() {
-            Positions::write(&**disk, dir, &kept)?;
-            positions.followers = kept;
+            positions.replace(&**disk, dir, kept)?;
         }
         Ok(self.ledger.trim_rests(&positions.points())?)
     }
@@ -141,7 +139,7 @@ impl Compactor {
         let (view, _) = self.shared.view();
         let settings = &self.shared.settings;
         let is_apart = |note: &BlockNote| apart.iter().any(|(file, _)| *file == note.file);
-        let neighbours = |files: &[Arc<Block>], points: &[Point]| {
+        let neighbours = |files: &[Arc<Block>], points: &Points| {
             let notes: Vec<BlockNote> = files.iter().map(|file| file.note.clone()).collect();
             files.get(due(&notes, points, is_apart, settings)?).map(<[_]>::to_vec)
         };
@@ -152,7 +150,7 @@ impl Compactor {
         for window_us in WINDOWS_US {
             let mut files: Vec<Arc<Block>> = view.settled_files(window_us).cloned().collect();
             files.sort_by_key(|file| file.note.settled);
-            if let Some(files) = neighbours(&files, &[]) {
+            if let Some(files) = neighbours(&files, &Points::default()) {
                 return Some(files);
             }
         }

@@ -10,13 +10,13 @@
 use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
 use crate::files::errors::BlockError;
 use crate::files::layout::{blocks_dir, rollups_dir};
-use crate::files::point::Point;
 use crate::head::series_builder::SeriesRows;
 use crate::maintenance::rollups::Rolling;
 use crate::scan::by_series::{BlockSeries, Scan};
 use crate::settings::Settings;
 use crate::state::ledger::{Change, Ledger};
-use crate::state::rests::{is_between, points_of};
+use crate::state::points::Points;
+use crate::state::rests::points_of;
 use crate::state::shared::Shared;
 use model::Timestamp;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const STARTS_MAX: usize = 1 << 20;
 /// The adjacent blocks to merge next, by position; `None` if no merge is due. No merge spans one of the followers' points.
 pub(crate) fn due(
     notes: &[BlockNote],
-    points: &[Point],
+    points: &Points,
     is_apart: impl Fn(&BlockNote) -> bool,
     settings: &Settings,
 ) -> Option<Range<usize>> {
@@ -100,13 +100,13 @@ pub(crate) fn newest(old: &[Arc<Block>]) -> Timestamp {
 }
 
 /// Whether a point separates two of these blocks.
-fn is_separated(old: &[Arc<Block>], points: &[Point]) -> bool {
+fn is_separated(old: &[Arc<Block>], points: &Points) -> bool {
     old.array_windows().any(|[a, b]| are_apart(&a.note, &b.note, points))
 }
 
 /// Whether a point separates two neighbours.
-fn are_apart(before: &BlockNote, next: &BlockNote, points: &[Point]) -> bool {
-    is_between(points, points_of(before).start, points_of(next).start)
+fn are_apart(before: &BlockNote, next: &BlockNote, points: &Points) -> bool {
+    points.is_between(points_of(before).start, points_of(next).start)
 }
 
 /// Merges adjacent blocks and replaces them by the new one; false if it had to stop.
@@ -178,6 +178,7 @@ pub(crate) fn merge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::point::Point;
     use proptest::prelude::*;
 
     fn note(level: u8, bytes: u64) -> BlockNote {
@@ -207,7 +208,7 @@ mod tests {
     fn next(blocks: &[(u8, u64)]) -> Option<Range<usize>> {
         let notes: Vec<BlockNote> =
             blocks.iter().map(|(level, bytes)| note(*level, *bytes)).collect();
-        due(&notes, &[], |_| false, &settings())
+        due(&notes, &Points::default(), |_| false, &settings())
     }
 
     #[test]
@@ -226,8 +227,9 @@ mod tests {
     #[test]
     fn an_unreadable_block_is_skipped() {
         let notes: Vec<BlockNote> = (0..6).map(|bytes| note(0, bytes + 1)).collect();
-        assert_eq!(due(&notes, &[], |note| note.bytes == 3, &settings()), Some(0..2));
-        assert_eq!(due(&notes[2..], &[], |note| note.bytes == 3, &settings()), None);
+        let none = Points::default();
+        assert_eq!(due(&notes, &none, |note| note.bytes == 3, &settings()), Some(0..2));
+        assert_eq!(due(&notes[2..], &none, |note| note.bytes == 3, &settings()), None);
     }
 
     proptest! {
@@ -238,12 +240,12 @@ mod tests {
             points in prop::collection::btree_set(0_u64..600, 0..3),
         ) {
             let points: Vec<Point> = points.into_iter().map(Point::of_segment).collect();
-            let sections = points.len() as u64 + 1;
+            let (all, sections) = (Points::new(points.clone(), None), points.len() as u64 + 1);
             let mut notes: Vec<BlockNote> = Vec::new();
             let mut written = 0;
             for (size, segment) in sizes.iter().zip(0..) {
                 notes.push(BlockNote { log_first: segment, log_last: segment, ..note(0, *size) });
-                while let Some(range) = due(&notes, &points, |_| false, &settings()) {
+                while let Some(range) = due(&notes, &all, |_| false, &settings()) {
                     prop_assert!(range.len() > 1);
                     let old: Vec<BlockNote> = notes.drain(range.clone()).collect();
                     let (log_first, log_last) = (old[0].log_first, old[old.len() - 1].log_last);
@@ -257,15 +259,15 @@ mod tests {
                     notes.insert(range.start, BlockNote { log_first, log_last, ..merged });
                 }
             }
-            let all: u64 = sizes.iter().sum();
-            prop_assert_eq!(notes.iter().map(|note| note.bytes).sum::<u64>(), all);
+            let bytes: u64 = sizes.iter().sum();
+            prop_assert_eq!(notes.iter().map(|note| note.bytes).sum::<u64>(), bytes);
             // Done ones have half the largest size. Between two of them is one that is not done, and after
             // the last up to three of each level.
             let done = notes.iter().filter(|note| note.bytes >= 50).count() as u64;
-            prop_assert!(done <= all / 50);
+            prop_assert!(done <= bytes / 50);
             let most = 2 * done + sections * (1 + 3 * 7);
-            prop_assert!(notes.len() as u64 <= most, "{} of {all}", notes.len());
-            prop_assert!(written <= 7 * all, "{written} of {all}");
+            prop_assert!(notes.len() as u64 <= most, "{} of {bytes}", notes.len());
+            prop_assert!(written <= 7 * bytes, "{written} of {bytes}");
         }
     }
 }

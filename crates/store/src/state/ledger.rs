@@ -4,8 +4,8 @@ use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
 use crate::files::errors::DiskError;
 use crate::files::layout::followers_dir;
-use crate::files::point::Point;
 use crate::state::manifest::Manifest;
+use crate::state::points::Points;
 use crate::state::rests::{Rest, needed};
 use crate::state::shared::Shared;
 use model::Timestamp;
@@ -69,7 +69,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub(crate) fn trim_rests(&self, points: &[Point]) -> Result<(), DiskError> {
+    pub(crate) fn trim_rests(&self, points: &Points) -> Result<(), DiskError> {
         let old = self.manifest().rests.clone();
         let new = needed(&old, points);
         if new != old {

@@ -7,17 +7,20 @@
 //!
 //! The first line ends with the CRC-32C of the bytes after it.
 
+use crate::blocks::Block;
 use crate::files::disk::Disk;
 use crate::files::errors::DiskError;
 use crate::files::layout::followers_dir;
 use crate::files::point::Point;
 use crate::state::manifest::{read_whole, sealed, unsealed, write_whole};
-use crate::state::rests::Rest;
+use crate::state::points::Points;
+use crate::state::rests::{Rest, points_of};
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use storage::FollowMark;
 
 /// The file's name.
@@ -85,21 +88,28 @@ pub(crate) struct Follower {
     pub(crate) removed: Option<i64>,
     #[serde(skip)]
     pub(crate) open: Option<OpenSlice>,
-    /// A position that the file may have, because writing it failed.
+    /// How often it began at a block again, because a rest file could not be written or read.
     #[serde(skip)]
-    pub(crate) unsure: Option<Position>,
+    pub(crate) repeats: u64,
 }
 
 impl Follower {
     /// One that begins now.
     pub(crate) const fn new(position: Position, since: i64, now: Timestamp) -> Self {
         let begun = now.0;
-        Self { position, since, begun, confirmed: 0, removed: None, open: None, unsure: None }
+        Self { position, since, begun, confirmed: 0, removed: None, open: None, repeats: 0 }
     }
 
     /// Its position, as others see it.
     pub(crate) const fn mark(&self) -> FollowMark {
         FollowMark { begun: self.begun, confirmed: self.confirmed }
+    }
+
+    /// Begins at a block again; an open slice is void.
+    pub(crate) const fn begin_again(&mut self, block: Point) {
+        self.position = Position::of(block);
+        self.open = None;
+        self.repeats += 1;
     }
 }
 
@@ -107,10 +117,12 @@ impl Follower {
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     pub(crate) followers: BTreeMap<Box<str>, Follower>,
+    /// Another version that the file may have, because writing it failed.
+    unsure: Option<BTreeMap<Box<str>, Follower>>,
     /// The number of the last slice.
     pub(crate) slices: u64,
-    /// Why they cannot be read.
-    pub(crate) unreadable: Option<String>,
+    /// Why they cannot be read, and the end of the log at the start: no position is beyond it.
+    unreadable: Option<(String, Point)>,
 }
 
 impl Positions {
@@ -131,62 +143,127 @@ impl Positions {
         });
         match parsed {
             Ok(followers) => Self { followers, ..Self::default() },
-            Err(why) => Self { unreadable: Some(why), ..Self::default() },
+            Err(why) => {
+                let until = Point { place: u64::MAX, row: 0 };
+                Self { unreadable: Some((why, until)), ..Self::default() }
+            }
         }
     }
 
-    /// Replaces the positions on the disk.
+    /// Why the positions cannot be read.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_ref().map(|(why, _)| why.as_str())
+    }
+
+    /// Reads the positions that could not be read before. Nothing that they need was deleted or merged meanwhile.
+    pub(crate) fn read_again(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        blocks: &[Arc<Block>],
+        rests: &[Rest],
+    ) {
+        let Some((why, until)) = &mut self.unreadable else { return };
+        let mut again = Self::read(disk, dir);
+        if let Some((still, _)) = again.unreadable {
+            *why = still;
+            return;
+        }
+        // Beyond it is what was stored since.
+        let ahead = again.followers.values_mut().filter(|one| one.position.point > *until);
+        ahead.for_each(|follower| follower.position = Position::of(*until));
+        again.place(blocks, rests);
+        *self = Self { slices: self.slices, ..again };
+    }
+
+    /// Replaces the followers on the disk, then in memory.
     ///
     /// # Errors
     /// The disk fails: either of the two versions may be there then.
-    pub(crate) fn write(
+    pub(crate) fn replace(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        new: BTreeMap<Box<str>, Follower>,
+    ) -> Result<(), DiskError> {
+        if self.unsure.is_some() {
+            // One of two versions is there. It must not become one of three.
+            Self::write(disk, dir, &self.followers)?;
+            self.unsure = None;
+        }
+        if let Err(error) = Self::write(disk, dir, &new) {
+            self.unsure = Some(new);
+            return Err(error);
+        }
+        self.followers = new;
+        Ok(())
+    }
+
+    fn write(
         disk: &dyn Disk,
         dir: &Path,
         followers: &BTreeMap<Box<str>, Follower>,
     ) -> Result<(), DiskError> {
         let dir = followers_dir(dir);
+        disk.create_dir(&dir).map_err(DiskError::of("make the directory", &dir))?;
         let body = serde_json::to_string(followers).map_err(std::io::Error::other);
         let body = body.map_err(DiskError::of("write", &dir.join(POSITIONS)))?;
         write_whole(disk, &dir, POSITIONS, sealed(HEADER, &body).as_bytes())
     }
 
-    /// The points that no file may span, ordered: positions, ends of open slices, and ends of files with a cursor.
-    pub(crate) fn points(&self) -> Vec<Point> {
+    /// The points that no file may span: positions, ends of open slices, and ends of files with a cursor.
+    pub(crate) fn points(&self) -> Points {
         let each = self.followers.values().flat_map(|follower| {
             let open = follower.open.map(|open| open.to);
-            [Some(follower.position), open, follower.unsure].into_iter().flatten()
+            [Some(follower.position), open].into_iter().flatten()
         });
-        let mut points: Vec<Point> = each.flat_map(Position::points).collect();
-        points.sort_unstable();
-        points.dedup();
-        if self.unreadable.is_some() {
-            // Any: what is deleted now may be undelivered.
-            points.push(Point::START);
-        }
-        points
+        let unsure = self.unsure.iter().flat_map(BTreeMap::values).map(|one| one.position);
+        let known = each.chain(unsure).flat_map(Position::points).collect();
+        Points::new(known, self.unreadable.as_ref().map(|(_, until)| *until))
     }
 
-    /// Moves positions that only another version of this directory had: within a block without a rest file to the start of
-    /// the block, and beyond the end of the log to the end. Returns whether one was beyond the end.
-    pub(crate) fn place(
+    /// Places the positions in the files of this directory at the start. Returns the last segment of the log at least: no
+    /// later record has a place before a position.
+    pub(crate) fn begin(
         &mut self,
-        blocks: impl Iterator<Item = Range<Point>> + Clone,
-        rests: &[Rest],
-        end: u64,
-    ) -> bool {
-        let mut is_ahead = false;
-        for Follower { position, .. } in self.followers.values_mut() {
+        (blocks, rests): (&[Arc<Block>], &[Rest]),
+        last_segment: u64,
+    ) -> u64 {
+        self.place(blocks, rests);
+        let places = self.followers.values().map(|follower| follower.position.point);
+        let end = Point::of_segment(last_segment.saturating_add(1));
+        let ahead = places.filter(|point| *point > end).map(Point::segment).max();
+        let last_segment = ahead.unwrap_or(last_segment).max(last_segment);
+        if let Some((_, until)) = &mut self.unreadable {
+            *until = Point::of_segment(last_segment.saturating_add(1));
+        }
+        last_segment
+    }
+
+    /// Moves positions within a block without a rest file, and within deleted samples, to the start: those that only another
+    /// version of this directory had, and those of which the rest file could not be written.
+    fn place(&mut self, blocks: &[Arc<Block>], rests: &[Rest]) {
+        let deleted = rests.iter().filter(|rest| rest.deleted && !rest.is_part());
+        let deleted = deleted.map(|rest| rest.start..rest.end);
+        let blocks = blocks.iter().map(|block| points_of(&block.note));
+        blocks.chain(deleted).for_each(|file| self.begin_again(&file, rests));
+    }
+
+    /// Lets the followers with a position within a block begin at it, unless a rest file begins at their position.
+    pub(crate) fn begin_again(&mut self, block: &Range<Point>, rests: &[Rest]) {
+        let is_gone = |position: Position| {
             let point = position.point;
-            let within = blocks.clone().find(|block| block.start < point && point < block.end);
-            let is_placed = rests.iter().any(|rest| rest.start == point);
-            if let Some(block) = within.filter(|_| !is_placed) {
-                *position = Position::of(block.start);
-            } else if point.place > end {
-                *position = Position::of(Point { place: end, row: 0 });
-                is_ahead = true;
+            let is_within = block.start < point && point < block.end;
+            is_within && !rests.iter().any(|rest| rest.start == point)
+        };
+        for follower in self.followers.values_mut() {
+            if is_gone(follower.position) {
+                follower.begin_again(block.start);
+            } else if follower.open.is_some_and(|open| is_gone(open.to)) {
+                // Its end is no position any more: the slice is void, and is delivered again.
+                (follower.open, follower.repeats) = (None, follower.repeats + 1);
             }
         }
-        is_ahead
     }
 
     /// The followers without those that were removed too long ago.
@@ -213,11 +290,13 @@ mod tests {
         let follower =
             Follower { removed: Some(3), ..Follower::new(position, i64::MIN, Timestamp(1)) };
         let followers = BTreeMap::from([("a".into(), follower)]);
-        std::fs::create_dir(followers_dir(dir.path())).unwrap();
-        Positions::write(&RealDisk, dir.path(), &followers).unwrap();
+        Positions::default().replace(&RealDisk, dir.path(), followers).unwrap();
         let again = Positions::read(&RealDisk, dir.path());
-        assert_eq!((again.followers["a"].position, again.unreadable.as_deref()), (position, None));
-        assert_eq!(again.points(), [Point::of_segment(7), Point::of_segment(9)]);
+        assert_eq!((again.followers["a"].position, again.unreadable()), (position, None));
+        assert_eq!(
+            again.points(),
+            Points::new(vec![Point::of_segment(7), Point::of_segment(9)], None)
+        );
         let kept = |now| again.unexpired(Timestamp(now)).len();
         assert_eq!([kept(REMOVED_US + 2), kept(REMOVED_US + 3)], [1, 0]);
         let path = followers_dir(dir.path()).join(POSITIONS);
@@ -226,7 +305,7 @@ mod tests {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
             std::fs::write(&path, &bad).unwrap();
-            assert!(Positions::read(&RealDisk, dir.path()).unreadable.is_some(), "{at}");
+            assert!(Positions::read(&RealDisk, dir.path()).unreadable().is_some(), "{at}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::point::Point;
+use crate::state::points::Points;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,31 +19,44 @@ pub(crate) struct Rest {
     pub(crate) deleted: bool,
 }
 
+/// The name of the rest file of a range. Another range of the same block has another name: a manifest may list either.
+pub(crate) fn rest_file(range: &Range<Point>) -> String {
+    let Range { start, end } = range;
+    format!("rest-{:016x}-{}-{:016x}-{}.parquet", start.place, start.row, end.place, end.row)
+}
+
+/// Whether a file is a rest file, complete or not.
+pub(crate) fn is_rest_file(name: &str) -> bool {
+    name.starts_with("rest-") || name.ends_with(".parquet.tmp")
+}
+
 /// The points of a block.
 pub(crate) const fn points_of(block: &BlockNote) -> Range<Point> {
     Point::of_segments(block.log_first, block.log_last)
 }
 
-/// Whether a point separates two neighbours, given by their starts: they must not become one.
-pub(crate) fn is_between(points: &[Point], before: Point, next: Point) -> bool {
-    points.iter().any(|point| before < *point && *point <= next)
-}
-
 impl Rest {
+    /// Whether it is that of a range.
+    pub(crate) fn is_of(&self, range: &Range<Point>) -> bool {
+        self.start == range.start && self.end == range.end
+    }
+
     /// Whether it belongs to a part of a block.
-    fn is_part(&self) -> bool {
+    pub(crate) fn is_part(&self) -> bool {
         self.start > points_of(&self.note).start
     }
 
-    /// Whether a follower with a position among these points needs it.
-    fn is_needed(&self, points: &[Point]) -> bool {
-        let before = if self.is_part() { points_of(&self.note).start } else { Point::START };
-        points.first() == Some(&before) && !self.is_part() || is_between(points, before, self.start)
+    /// Whether a follower with a position among these points may need it.
+    fn is_needed(&self, points: &Points) -> bool {
+        match self.is_part() {
+            true => points.is_between(points_of(&self.note).start, self.start),
+            false => points.is_before(self.start),
+        }
     }
 }
 
-/// Those that a follower with a position among these points needs.
-pub(crate) fn needed(rests: &[Rest], points: &[Point]) -> Vec<Rest> {
+/// Those that a follower with a position among these points may need.
+pub(crate) fn needed(rests: &[Rest], points: &Points) -> Vec<Rest> {
     rests.iter().filter(|rest| rest.is_needed(points)).cloned().collect()
 }
 
@@ -51,7 +65,7 @@ pub(crate) fn after_deletion(
     rests: &[Rest],
     block: &BlockNote,
     blocks: &[Arc<Block>],
-    points: &[Point],
+    points: &Points,
 ) -> Vec<Rest> {
     let Range { start, end } = points_of(block);
     let mut rests = rests.to_vec();
@@ -74,7 +88,7 @@ pub(crate) fn after_deletion(
                     && rest.deleted
                     && !before.is_part()
                     && !rest.is_part()
-                    && !is_between(points, before.start, rest.start)
+                    && !points.is_between(before.start, rest.start)
                     && !has_block_between(before) =>
             {
                 before.end = rest.end;
@@ -129,20 +143,26 @@ mod tests {
             (Point::of_record(4, 50), true),
             (Point::of_record(4, 51), false),
         ] {
-            assert_eq!(needed(&rests, &[point]).len(), usize::from(is_needed), "{point:?}");
+            let points = Points::new(vec![point], None);
+            assert_eq!(needed(&rests, &points).len(), usize::from(is_needed), "{point:?}");
+        }
+        for (until, is_needed) in [(3, false), (4, true), (6, true)] {
+            let unknown = Points::new(Vec::new(), Some(Point::of_segment(until)));
+            assert_eq!(needed(&rests, &unknown).len(), usize::from(is_needed), "{until}");
         }
     }
 
     #[test]
     fn deleted_ranges_are_joined_unless_a_point_separates_them() {
-        let delete = |points: &[Point]| {
+        let delete_with = |points: Points| {
             let mut rests = vec![part(3, 5, Point::of_record(4, 50))];
             for block in [note(1, 2), note(3, 5), note(6, 6)] {
-                rests = after_deletion(&rests, &block, &[], points);
+                rests = after_deletion(&rests, &block, &[], &points);
             }
             let ranges = rests.iter().inspect(|rest| assert!(rest.deleted));
             ranges.map(|rest| (rest.start, rest.note.rows)).collect::<Vec<_>>()
         };
+        let delete = |points: &[Point]| delete_with(Points::new(points.to_vec(), None));
         let [first, second, third] = [1, 3, 6].map(Point::of_segment);
         let within = Point::of_record(4, 50);
         assert_eq!(delete(&[Point::START]), [(first, 6)]);
@@ -152,5 +172,9 @@ mod tests {
         assert_eq!(delete(&[within]), [(within, 3), (third, 1)]);
         assert_eq!(delete(&[Point::of_segment(7)]), []);
         assert_eq!(delete(&[]), []);
+        // While the points are unknown, none is lost to a record.
+        let unknown = |until| delete_with(Points::new(Vec::new(), Some(until)));
+        assert_eq!(unknown(third), [(first, 2), (second, 3), (within, 3), (third, 1)]);
+        assert_eq!(unknown(first), [(first, 6)]);
     }
 }

@@ -43,7 +43,7 @@ impl Default for View {
 
 impl View {
     /// The samples in memory, older ones first.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = &Arc<Head>> {
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &Arc<Head>> + Clone {
         self.frozen.iter().chain([&self.active])
     }
 

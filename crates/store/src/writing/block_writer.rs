@@ -5,7 +5,7 @@
 //! The next start removes leftovers of a crash.
 
 use crate::blocks::{Block, BlockFacts, BlockNote, NewBlock};
-use crate::files::errors::BlockError;
+use crate::files::errors::{BlockError, DiskError};
 use crate::files::layout::{blocks_dir, followers_dir, log_dir, quarantine_dir};
 use crate::files::point::Point;
 use crate::head::samples::{Group, Head, Member};
@@ -15,7 +15,8 @@ use crate::settings::Settings;
 use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::write_gaps;
-use crate::state::rests::{Rest, needed, points_of};
+use crate::state::points::Points;
+use crate::state::rests::{Rest, needed, points_of, rest_file};
 use crate::state::shared::Shared;
 use model::Timestamp;
 use std::ops::Range;
@@ -25,6 +26,8 @@ use storage::SeriesInfo;
 
 /// Most segments in quarantine; beyond, the oldest is removed.
 const QUARANTINE_MAX: usize = 16;
+/// How often rest files are written before the positions are locked.
+const UNLOCKED_MAX: usize = 3;
 
 /// Writes blocks and manifests.
 #[derive(Debug)]
@@ -37,9 +40,9 @@ impl Flusher {
     /// Writes jobs until the store is closed.
     pub(crate) fn run(self, shared: &Shared) {
         while let Some(job) = shared.flushing.next() {
-            let (mut tries, through) = (0, job.through);
+            let (mut tries, through, mut rests) = (0, job.through, Vec::new());
             let since = loop {
-                match self.try_job(shared, &job) {
+                match self.try_job(shared, &job, &mut rests) {
                     Ok(since) => break since,
                     Err(error) => {
                         let mut counts = shared.counts();
@@ -57,7 +60,6 @@ impl Flusher {
             drop(job);
             shared.books().tables.drop_unused(since);
             shared.sweep();
-            shared.counts().flush_error = None;
             self.trim(through);
             shared.log_sizes.forget(through);
             shared.flushing.done();
@@ -66,29 +68,52 @@ impl Flusher {
         }
     }
 
-    /// Writes a job, and shows its block.
+    /// Writes a job, and shows its block. `made`: the rest files that are written so far.
     ///
     /// # Errors
     /// The disk fails; the whole job can be tried again.
-    fn try_job(&self, shared: &Shared, job: &Job) -> Result<Timestamp, BlockError> {
+    fn try_job(
+        &self,
+        shared: &Shared,
+        job: &Job,
+        made: &mut Vec<Rest>,
+    ) -> Result<Timestamp, BlockError> {
         let block = self.block_of(job)?;
+        // Written before the positions are locked: followers do not wait for them. Only the files of positions that
+        // moved meanwhile are written again.
+        for _ in 0..UNLOCKED_MAX {
+            let (points, before) = (shared.positions().points(), made.len());
+            let Some(block) = &block else { break };
+            if self.rests(&job.head, &block.note, &points, made).1.is_some() || made.len() == before
+            {
+                break;
+            }
+        }
         // Locked until the block is visible: its rest files begin at the positions of this moment.
-        let positions = shared.positions();
-        let block = self.cover(job, block, &positions.points())?;
+        let mut positions = shared.positions();
+        let (block, fault) = self.cover(job, block, &positions.points(), made)?;
+        if let Some(block) = &block {
+            let rests = self.ledger.manifest().rests.clone();
+            positions.begin_again(&points_of(&block.note), &rests);
+        }
+        let mut counts = shared.counts();
+        counts.stats.flush_errors += u64::from(fault.is_some());
+        counts.flush_error = fault.map(|error| error.to_string());
+        drop(counts);
         Ok(publish(shared, job, block))
     }
 
     /// Writes a job's block, if it has samples, its rest files from the points within it on, and the manifest that
-    /// covers it.
+    /// covers it. Without rest files because of a fault, positions within the block must begin at it again.
     ///
     /// # Errors
     /// The disk fails; the whole job can be tried again.
     pub(crate) fn write(
         &self,
         job: &Job,
-        points: &[Point],
-    ) -> Result<Option<Arc<Block>>, BlockError> {
-        self.cover(job, self.block_of(job)?, points)
+        points: &Points,
+    ) -> Result<(Option<Arc<Block>>, Option<BlockError>), BlockError> {
+        self.cover(job, self.block_of(job)?, points, &mut Vec::new())
     }
 
     /// Writes a job's block, if it has samples.
@@ -98,17 +123,18 @@ impl Flusher {
         received.map(|(_, received)| self.block(head, received, *through)).transpose()
     }
 
-    /// Writes the rest files of a job's block, and the manifest that covers the job.
+    /// Writes the rest files of a job's block, and the manifest that covers the job. Returns a fault of the rest files, too.
     fn cover(
         &self,
         job: &Job,
         block: Option<Arc<Block>>,
-        points: &[Point],
-    ) -> Result<Option<Arc<Block>>, BlockError> {
+        points: &Points,
+        made: &mut Vec<Rest>,
+    ) -> Result<(Option<Arc<Block>>, Option<BlockError>), BlockError> {
         let Job { head, covered, through } = job;
-        let rests = match &block {
-            Some(block) => self.rests(head, &block.note, points)?,
-            None => Vec::new(),
+        let (rests, fault) = match &block {
+            Some(block) => self.rests(head, &block.note, points, made),
+            None => (Vec::new(), None),
         };
         let old = self.ledger.manifest().rests.clone();
         let Ledger { disk, dir, .. } = &*self.ledger;
@@ -127,7 +153,9 @@ impl Flusher {
             Ok::<(), BlockError>(())
         })?;
         self.ledger.remove_rests(&old);
-        Ok(block)
+        // Those of earlier tries, and of positions that moved.
+        self.ledger.remove_rests(made);
+        Ok((block, fault))
     }
 
     fn block(
@@ -148,42 +176,75 @@ impl Flusher {
         Ok(Arc::new(new.finish(received)?))
     }
 
-    /// Writes the samples between the points within a block, and after the last of them, to files.
+    /// Writes the samples between the points within a block, and after the last of them, to files, unless they are among those
+    /// made. A fault ends it: then the last ranges are returned that no missing one follows.
     fn rests(
         &self,
         head: &Head,
         block: &BlockNote,
-        points: &[Point],
-    ) -> Result<Vec<Rest>, BlockError> {
-        let (dir, all) = (followers_dir(&self.ledger.dir), points_of(block));
-        let is_inside = |point: &&Point| all.start < **point && **point < all.end;
-        let starts: Vec<Point> = points.iter().filter(is_inside).copied().collect();
+        points: &Points,
+        made: &mut Vec<Rest>,
+    ) -> (Vec<Rest>, Option<BlockError>) {
+        let all = points_of(block);
+        let starts = points.within(&all);
         let ends = starts.iter().skip(1).copied().chain([all.end]);
+        let (mut rests, mut fault) = (Vec::new(), None);
+        let ranges: Vec<Range<Point>> =
+            starts.iter().copied().zip(ends).map(|(a, b)| a..b).collect();
+        for range in ranges.into_iter().rev() {
+            if let Some(rest) = made.iter().find(|rest| rest.is_of(&range)) {
+                rests.push(rest.clone());
+                continue;
+            }
+            match self.rest(head, block, &range) {
+                Ok(rest) => {
+                    made.push(rest.clone());
+                    rests.push(rest);
+                }
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+        }
+        rests.reverse();
+        (rests, fault)
+    }
+
+    /// Writes the samples of a block in a range to a file, if there are any.
+    fn rest(
+        &self,
+        head: &Head,
+        block: &BlockNote,
+        range: &Range<Point>,
+    ) -> Result<Rest, BlockError> {
+        let (start, end) = (range.start, range.end);
+        let has_rows = |group: &Arc<Group>| group.rows().sizes(range).any(|(_, rows)| rows > 0);
+        if !head.groups().iter().any(has_rows) {
+            // A position here is not one of another version of this directory.
+            let note = BlockNote { rows: 0, ..block.clone() };
+            return Ok(Rest { start, end, note, deleted: true });
+        }
+        let dir = followers_dir(&self.ledger.dir);
         let of = BlockFacts {
             log: (block.log_first, block.log_last),
             level: 0,
             window_us: 0,
             settled: None,
         };
-        let mut rests = Vec::new();
-        for (start, end) in starts.iter().copied().zip(ends) {
-            let range = start..end;
-            let has_rows =
-                |group: &Arc<Group>| group.rows().sizes(&range).any(|(_, rows)| rows > 0);
-            if !head.groups().iter().any(has_rows) {
-                // A position here is not one of another version of this directory.
-                let note = BlockNote { rows: 0, ..block.clone() };
-                rests.push(Rest { start, end, note, deleted: true });
-                continue;
-            }
-            let name = format!("rest-{:016x}-{}.parquet", start.place, start.row);
+        let write = || {
             let new = NewBlock::create(&*self.ledger.disk, &dir, &self.settings, of)?;
-            let mut new = new.named(name);
-            self.rows(head, &range, &mut new)?;
-            let note = new.finish(block.received)?.note;
-            rests.push(Rest { start, end, note, deleted: false });
-        }
-        Ok(rests)
+            let mut new = new.named(rest_file(range));
+            self.rows(head, range, &mut new)?;
+            Ok(new.finish(block.received)?.note)
+        };
+        let note = write().or_else(|_: BlockError| {
+            // The folder may be gone.
+            let made = self.ledger.disk.create_dir(&dir);
+            made.map_err(DiskError::of("make the directory", &dir))?;
+            write()
+        })?;
+        Ok(Rest { start, end, note, deleted: false })
     }
 
     /// Writes the rows of a head between two points: adjacent series together, about a row group at a time.

@@ -92,6 +92,52 @@ fn unreadable_positions_stop_followers_alone_and_no_position_is_assumed() {
     assert!(of(&on(&disk)).next(NAME, 6).is_err(), "an empty file");
 }
 
+/// While the positions cannot be read, nothing that they need is deleted or merged. Once their file is restored, followers
+/// continue without a restart.
+#[test]
+fn restored_positions_find_all_that_they_need() {
+    let disk = Arc::new(MemDisk::default());
+    let (store, mut sender) = (on(&disk), Sender::new("n1", 1));
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    of(&store).follow("other", FollowFrom::Now).unwrap();
+    let mut received = [Received::default(), Received::default()];
+    send(&store, &mut sender, 0..10);
+    received[0].take(of(&store), NAME, 7);
+    store.flush().unwrap();
+    send(&store, &mut sender, 10..20);
+    while received[1].samples.len() < 24 {
+        assert!(received[1].take(of(&store), "other", 6));
+    }
+    store.flush().unwrap();
+    let rests = disk.files("/data/followers").len();
+    assert_eq!(rests, 3, "two rest files");
+    drop(store);
+    let good = disk.files("/data/followers")[Path::new(POSITIONS)].clone();
+    for _ in 0..2 {
+        disk.damage(Path::new(POSITIONS), |bytes| bytes[30] ^= 1);
+        let store = on(&disk);
+        for round in 2..20 {
+            send(&store, &mut sender, round * 10..round * 10 + 3);
+            store.flush().unwrap();
+            store.maintain().unwrap();
+        }
+        assert_eq!(disk.files("/data/followers").len(), rests);
+        // Blocks written since then are merged: no position is in them.
+        assert!(store.stats().blocks <= 2 + 7 * 2, "{}", store.stats().blocks);
+        assert!(of(&store).next(NAME, 5).is_err());
+        disk.damage(Path::new(POSITIONS), |bytes| bytes.clone_from(&good));
+        let slice = of(&store).next(NAME, 5).unwrap().unwrap();
+        assert!(!slice.samples.times.is_empty());
+        sender = Sender::new("n1", 2);
+    }
+    let store = on(&disk);
+    for (received, name) in received.iter_mut().zip([NAME, "other"]) {
+        received.take_all(of(&store), name, 6);
+        assert_eq!(sorted_rows(received), sorted(all(&store)), "{name}");
+    }
+    assert!(of(&store).list().unwrap().iter().all(|one| one.repeats == 0));
+}
+
 #[test]
 fn without_followers_there_is_no_file_and_merging_is_as_before() {
     let disk = Arc::new(MemDisk::default());
@@ -270,6 +316,70 @@ fn a_gap_that_the_store_finds_is_delivered_once_whenever_it_is_killed() {
         assert_eq!(gaps.len(), 2, "one for each device: {gaps:?}");
         assert_eq!(sorted_rows(&received), sorted(all(&store)));
     }
+}
+
+/// Small slices of a large block decode its rows about once, also within an instant with many rows; the slices of all
+/// followers are as small as requested.
+#[test]
+fn small_slices_of_a_block_read_its_pages_once() {
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::default());
+    let settings = Settings { row_group_rows: 1 << 14, page_rows: 1 << 10, ..small() };
+    let (store, _) = open_on(&disk, settings).unwrap();
+    let names: Vec<String> =
+        (0..storage::FOLLOWERS_MAX).map(|number| format!("f{number}")).collect();
+    names.iter().for_each(|name| of(&store).follow(name, FollowFrom::Now).unwrap());
+    let one = |cpu: u32| Spec { cpu: Some(cpu), ..spec("n1", "load_1m") };
+    let crowd = (0..3000).map(|cpu| (one(cpu), T0 + 5 * S, 1.0));
+    let ticks = (0..40).flat_map(|tick| (0..100).map(move |cpu| (cpu, T0 + tick * S)));
+    let ticks = ticks.map(|(cpu, at)| (one(cpu), at, 2.0));
+    let mut sender = Sender::new("n1", 1);
+    let batches = [crowd.collect::<Vec<_>>(), ticks.collect()].map(|batch| sender.batch(&batch));
+    assert_eq!(append(&store, batches.into()), [STORED, STORED]);
+    store.flush().unwrap();
+    let before = store.stats().read.rows;
+    let mut received = Received::default();
+    let mut turns = (1..=7).cycle();
+    while received.take(of(&store), &names[0], turns.next().unwrap()) {}
+    assert_eq!(sorted_rows(&received), sorted(all(&store)));
+    let read = store.stats().read.rows - before - 7000;
+    assert!(read < 4 * 7000, "{read} rows are decoded");
+    for name in &names[1..] {
+        let mut received = Received::default();
+        (0..5).for_each(|_| assert!(received.take(of(&store), name, 1)));
+        assert_eq!(received.samples.len(), 5);
+    }
+}
+
+/// Late samples of a batch are rejected, as a settlement came between its receipt and its decision. A replay keeps them.
+#[test]
+fn a_position_within_a_batch_holds_when_a_replay_keeps_more_of_it() {
+    let (disk, clock) = (Arc::new(MemDisk::default()), TestClock::new());
+    clock.set(T0 + 6 * HOUR);
+    let shared = Arc::clone(&disk) as Arc<dyn Disk>;
+    let store = open_at(&shared, &clock, settings());
+    fill(&store, &mut Sender::new("n1", 1));
+    store.maintain().unwrap();
+    let settled = store.settled().unwrap().0;
+    of(&store).follow(NAME, FollowFrom::Now).unwrap();
+    let tick = |at: i64| (spec("n2", "b"), at, 1.0);
+    let late = [settled - 3 * S, settled + S, settled - 2 * S, settled + 2 * S];
+    let kept = [settled - S, settled + 3 * S, settled + 4 * S, settled + 5 * S];
+    let mut sender = Sender::new("n2", 1);
+    let batch = sender.batch(&late.into_iter().chain(kept).map(tick).collect::<Vec<_>>());
+    let batch = storage::Incoming { received: clock.now().plus(-S), ..batch };
+    let outcome = append(&store, vec![batch]);
+    assert!(
+        matches!(outcome[..], [storage::Outcome::Stored { samples_rejected: 3, .. }]),
+        "{outcome:?}"
+    );
+    let mut received = Received::default();
+    assert!(received.take(of(&store), NAME, 2));
+    drop(store);
+    let store = open_at(&shared, &clock, settings());
+    received.take_all(of(&store), NAME, 2);
+    let accepted = received.samples.iter().map(|sample| sample.at.0).filter(|at| *at >= settled);
+    let want: Vec<i64> = (1..=5).map(|second| settled + second * S).collect();
+    assert_eq!(accepted.collect::<Vec<_>>(), want, "{received:?}");
 }
 
 /// The gap is in memory, and no manifest has it: a replay would find it again, at another place.

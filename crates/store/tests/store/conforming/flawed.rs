@@ -1,6 +1,7 @@
 //! Tests of the suite itself: stores with one flaw each fail the check for it.
 
 use super::Embedded;
+use super::flawed_followers::UNSIEVED;
 use conformance::*;
 use model::{Batch, Boot, DeviceId, Gap, Metric, Point, RollupWindows, Series, Timestamp};
 use std::panic::catch_unwind;
@@ -27,8 +28,12 @@ const HOARDING: u8 = 8;
 /// Accepts any number of series.
 const BOUNDLESS: u8 = 9;
 
-struct Flawed<const FLAW: u8> {
-    of: Embedded,
+pub(super) struct Flawed<const FLAW: u8> {
+    pub(super) of: Embedded,
+    /// Receives the same batches, and is followed instead.
+    pub(super) followed: Option<Embedded>,
+    /// Number of confirmations.
+    pub(super) confirmed: AtomicU8,
     rules: Rules,
     clock: Clock,
     boots: AtomicU8,
@@ -68,21 +73,28 @@ impl<const FLAW: u8> Subject for Flawed<FLAW> {
             _ => {}
         }
         let of = Embedded::open(&rules, clock);
-        Self { of, rules, clock: clock.clone(), boots: AtomicU8::new(1) }
+        let unlimited = Rules { series_max: 1000, series_per_origin_max: 1000, ..rules };
+        let followed = (FLAW == UNSIEVED).then(|| Embedded::open(&unlimited, clock));
+        let (clock, boots) = (clock.clone(), AtomicU8::new(1));
+        Self { of, followed, confirmed: AtomicU8::new(0), rules, clock, boots }
     }
 
     fn reopen(self) -> Self {
         if FLAW == VOLATILE {
             return Self { of: Embedded::open(&self.rules, &self.clock), ..self };
         }
-        Self { of: self.of.reopen(), ..self }
+        Self { of: self.of.reopen(), followed: self.followed.map(Subject::reopen), ..self }
     }
 
     fn append(&self, batches: Vec<(Batch, Timestamp)>) -> Vec<Outcome> {
+        if let Some(followed) = &self.followed {
+            followed.append(batches.clone());
+        }
         self.of.append(batches.into_iter().map(|(batch, at)| (self.batch(batch), at)).collect())
     }
 
     fn maintain(&self) {
+        self.followed.iter().for_each(Embedded::maintain);
         self.of.maintain();
     }
 

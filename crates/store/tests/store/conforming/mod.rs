@@ -1,6 +1,8 @@
-//! The embedded store under the suite that every store passes, on the real disk. `flawed`: tests of the suite itself.
+//! The embedded store under the suite that every store passes, on the real disk. `flawed`, `flawed_followers`: tests of the suite
+//! itself.
 
 mod flawed;
+mod flawed_followers;
 
 use crate::kit::small;
 use conformance::{Clock, Followed, Outcome, Query, Rules, Sample, Subject, Window, of_storage};
