@@ -241,6 +241,7 @@ fn pg_statements(bytes: &[u8]) {
     text(bytes, |text| {
         for (at, one) in pg_wire::scanner::statements(text).unwrap_or_default() {
             assert_eq!(text.get(at..at + one.len()), Some(one));
+            pg_wire::call::call(one);
             match pg_wire::command::command(one) {
                 Ok(Command::Declare { query, .. }) => assert!(one.get(query..).is_some()),
                 Ok(Command::Insert(insert)) => drop(insert.rows(&[])),

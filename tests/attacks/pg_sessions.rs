@@ -403,3 +403,97 @@ fn rows_of_messages_that_fail_are_not_stored() {
     let end = String::from_utf8_lossy(&rest(&mut stream)).into_owned();
     assert!(end.contains("C57P01\0"), "{end}");
 }
+
+#[test]
+fn copies_of_one_token_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &["--push-rows-per-request-max", "65536"]);
+    let row = format!("d\tm\t1\t{{\"text\": \"{}\"}}\n", "x".repeat(200));
+    let piece = message(b'd', row.repeat((1 << 20) / row.len()).as_bytes());
+    let writers: u8 = 4;
+    let begun = std::sync::Barrier::new(writers.into());
+    // Together they need more than the token's part of the memory, and each has begun before the first one ends.
+    let copy = || {
+        let (mut stream, _) = session(server.port, PUSHER);
+        assert_eq!(errors(&mut stream, "BEGIN"), "");
+        let copy = b"COPY metrics (device_id, metric_id, value, labels) FROM STDIN\0";
+        stream.write_all(&message(b'Q', copy)).unwrap();
+        until_kind(&mut stream, b'G');
+        (0..4).for_each(|_| stream.write_all(&piece).unwrap());
+        begun.wait();
+        (0..2).for_each(|_| stream.write_all(&piece).unwrap());
+        stream.write_all(&message(b'c', b"")).unwrap();
+        let answers = until_kind(&mut stream, b'Z');
+        let error = answers.iter().find(|(kind, _)| *kind == b'E');
+        let error = error.map(|(_, body)| String::from_utf8_lossy(body).into_owned());
+        assert_eq!(error, None);
+        assert_eq!(errors(&mut stream, "ROLLBACK"), "");
+    };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..writers).map(|_| scope.spawn(copy)).collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    works(&server);
+}
+
+#[test]
+fn a_client_that_goes_away_leaves_no_statement_behind_its_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &["--query-time-max", "60s"]);
+    let (mut stream, _) = session(server.port, READER);
+    let endless = "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c, pg_attribute d, pg_attribute e \
+                   WHERE a.attnum + b.attnum + c.attnum + d.attnum + e.attnum < 0\0";
+    stream.write_all(&message(b'Q', endless.as_bytes())).unwrap();
+    (0..1000).for_each(|_| stream.write_all(&message(b'S', b"")).unwrap());
+    let running = |count| {
+        until("a number of running statements", Duration::from_secs(10), || {
+            (metric(&server.server, "jobmeter_sql_statements") == count).then_some(())
+        });
+    };
+    running(1);
+    drop(stream);
+    running(0);
+    works(&server);
+}
+
+#[test]
+fn a_revoked_token_stores_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = PgServer::start(dir.path(), &[]);
+    let post = |path: &str, body: &str| -> serde_json::Value {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", body]);
+        let (code, out, errors) = output(curl.arg(format!("{}{path}", server.server.url)));
+        assert_eq!(code, 0, "{out}{errors}");
+        serde_json::from_str(&out).unwrap_or_default()
+    };
+    let insert = "\0INSERT INTO metrics(device_id, metric_id, value) VALUES ('d', 'm', 1)\0\0\0";
+    let copy = b"COPY metrics (device_id, metric_id, value) FROM STDIN\0";
+    for (before, after) in [
+        (
+            [message(b'Q', copy), message(b'd', b"d\tm\t1\n")].concat(),
+            [message(b'd', b"d\tm\t2\n"), message(b'c', b"")].concat(),
+        ),
+        (
+            [
+                message(b'P', insert.as_bytes()),
+                message(b'B', b"\0\0\0\0\0\0\0\0"),
+                message(b'E', b"\0\0\0\0\0"),
+                message(b'H', b""),
+            ]
+            .concat(),
+            message(b'S', b""),
+        ),
+    ] {
+        let made = post("/api/v1/tokens", r#"{"scope": "push", "name": "temporary"}"#);
+        let (mut stream, _) = session(server.port, made["token"].as_str().unwrap());
+        stream.write_all(&before).unwrap();
+        let begun = if before.first() == Some(&b'Q') { b'G' } else { b'C' };
+        until_kind(&mut stream, begun);
+        post(&format!("/api/v1/tokens/{}/revoke", made["info"]["id"]), "");
+        stream.write_all(&after).unwrap();
+        let end = String::from_utf8_lossy(&rest(&mut stream)).into_owned();
+        assert!(end.contains("FATAL") && end.contains("C28000\0"), "{end}");
+    }
+    assert_eq!(server.rows(Some(READER), "SELECT count(*) FROM metrics"), "0");
+}

@@ -146,6 +146,11 @@ pub(crate) fn cast(text: &str, from: u32, to: Kind) -> Result<String, SyntaxErro
                 if is_exact(from) { Exact::of(text).map(|exact| exact.text()) } else { None };
             Ok(shortened(exact.as_deref().unwrap_or(text), to))
         }
+        oid::TEXT | oid::VARCHAR | oid::BPCHAR if from == oid::BOOL => {
+            let is_true = text.trim().starts_with(['t', 'T', 'y', 'Y', '1'])
+                || text.trim().eq_ignore_ascii_case("on");
+            Ok(shortened(if is_true { "true" } else { "false" }, to))
+        }
         oid::INT2 | oid::INT4 | oid::INT8 if is_text(from) || is_number(from) => {
             integer(text, from, to.oid)
         }
@@ -165,6 +170,31 @@ pub(crate) fn cast(text: &str, from: u32, to: Kind) -> Result<String, SyntaxErro
         oid::TIMESTAMP | oid::TIMESTAMPTZ | oid::DATE => unsupported(from, to.oid),
         _ if from == to.oid || from == oid::UNKNOWN => Ok(text.to_owned()),
         _ => unsupported(from, to.oid),
+    }
+}
+
+/// The text of a literal as that of a value of its column.
+///
+/// # Errors
+/// It is out of the column's range, or of a type without a text. The place of the error is 0.
+pub(crate) fn stored(text: String, from: u32, column: u32) -> Result<String, SyntaxError> {
+    match column {
+        oid::TEXT if from != oid::UNKNOWN => {
+            cast(&text, from, Kind { oid: column, size: None, scale: None })
+        }
+        // Other errors are those of the row.
+        oid::FLOAT8 => match float(&text, column) {
+            Err(error) if error.code == "22003" => Err(error),
+            _ => Ok(text),
+        },
+        _ => Ok(text),
+    }
+}
+
+impl Kind {
+    /// Whether it is `timestamptz` without further numbers.
+    pub(crate) fn is_instant(self) -> bool {
+        self == Self { oid: oid::TIMESTAMPTZ, size: None, scale: None }
     }
 }
 

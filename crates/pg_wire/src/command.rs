@@ -2,28 +2,25 @@
 
 use crate::insert::{Copy, Insert, Value, copy, insert};
 use crate::parser::Parser;
-use crate::prepare::{execute, prepare, written_with};
+pub use crate::prepare::Count;
+use crate::prepare::{declare, execute, fetch, prepare, written_with};
 use crate::scanner::{SyntaxError, Token};
 use crate::setting::{Setting, set, setting, show};
-use crate::transaction::{ending, modes};
+use crate::transaction::{Modes, ending, modes};
 use std::sync::Arc;
-
-/// How many rows of a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// The next rows.
-    Next(u32),
-    /// All rows that follow.
-    All,
-}
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Nothing.
     Empty,
-    /// Begins a transaction. It may state whether it only reads.
-    Begin(Option<bool>),
+    /// Begins a transaction.
+    Begin {
+        /// Whether it is START TRANSACTION.
+        starts: bool,
+        /// Its modes.
+        modes: Modes,
+    },
     /// Ends a transaction.
     Commit,
     /// Ends a transaction without its writes.
@@ -43,12 +40,14 @@ pub enum Command {
         /// Whether it ends with the transaction.
         local: bool,
     },
-    /// A setting of the transaction. It may state whether it only reads.
-    SetTransaction(Option<bool>),
+    /// Sets modes of the transaction.
+    SetTransaction(Modes),
+    /// Sets modes of all later transactions.
+    SetSession(Modes),
     /// Returns a parameter.
     Show(String),
-    /// Sets all parameters to their defaults.
-    ResetAll,
+    /// Sets a parameter to its default; `None`: all parameters.
+    Reset(Option<String>),
     /// Drops state of the session; `all` drops everything.
     Discard(String),
     /// Names the statement that begins at this byte.
@@ -144,7 +143,12 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
     };
     parser.take()?;
     let found = match &*first {
-        "begin" | "start" => Command::Begin(modes(&mut parser)?),
+        "start" if parser.peek().is_none_or(|token| !token.is("transaction")) => {
+            return Err(parser.wrong("TRANSACTION"));
+        }
+        "begin" | "start" => {
+            Command::Begin { starts: first == "start", modes: modes(&mut parser)? }
+        }
         "commit" | "end" => ending(&mut parser).map(|()| Command::Commit)?,
         "abort" => ending(&mut parser).map(|()| Command::Rollback)?,
         "rollback" => rollback(&mut parser)?,
@@ -155,17 +159,23 @@ pub fn command(text: &str) -> Result<Command, SyntaxError> {
         }
         "set" => match set(&mut parser, text)? {
             Setting::Parameter { name, value, local } => Command::Set { name, value, local },
-            Setting::Transaction(mode) => Command::SetTransaction(mode),
+            Setting::Transaction(modes) => Command::SetTransaction(modes),
+            Setting::Session(modes) => Command::SetSession(modes),
         },
         "show" => show(&mut parser)?.map_or(Command::Read, Command::Show),
-        "reset" if parser.accept("all")? => Command::ResetAll,
-        "reset" => Command::Set { name: setting(&mut parser)?, value: None, local: false },
+        "reset" if parser.accept("all")? => Command::Reset(None),
+        "reset" => Command::Reset(Some(setting(&mut parser)?)),
         "discard" => Command::Discard(parser.name()?),
         "prepare" | "execute" | "deallocate" => prepared(&first, start, &mut parser)?,
         "with" => written_with(&mut parser)?.map_or(Command::Read, Command::Write),
-        "declare" => return declare(&mut parser),
-        "fetch" => fetch(&mut parser, false)?,
-        "move" => fetch(&mut parser, true)?,
+        "declare" => {
+            let (name, (binary, hold), query) = declare(&mut parser)?;
+            return Ok(Command::Declare { name, binary, hold, query });
+        }
+        "fetch" | "move" => {
+            let (name, count) = fetch(&mut parser)?;
+            Command::Fetch { name, count, skips: first == "move" }
+        }
         "close" => {
             let all = parser.accept("all")?;
             Command::Close(if all { None } else { Some(parser.name()?) })
@@ -229,56 +239,6 @@ fn rollback(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
     Ok(Command::RollbackTo(parser.name()?))
 }
 
-fn declare(parser: &mut Parser<'_>) -> Result<Command, SyntaxError> {
-    let name = parser.name()?;
-    let (mut binary, mut hold) = (false, false);
-    loop {
-        let at = parser.at();
-        match parser.take()? {
-            Some(Token::Word(word)) => match &*word {
-                "binary" => binary = true,
-                "with" => hold = true,
-                "for" => return Ok(Command::Declare { name, binary, hold, query: parser.at() }),
-                "scroll" | "no" | "insensitive" | "asensitive" | "cursor" | "without" | "hold" => {}
-                _ => return Err(SyntaxError::new(at, "syntax error in DECLARE: expected FOR")),
-            },
-            _ => return Err(SyntaxError::new(at, "syntax error in DECLARE: expected FOR")),
-        }
-    }
-}
-
-fn fetch(parser: &mut Parser<'_>, skips: bool) -> Result<Command, SyntaxError> {
-    let at = parser.at();
-    let backward =
-        || SyntaxError { code: "55000", ..SyntaxError::new(at, "cursors only scan forward") };
-    let forward = parser.accept("forward")?;
-    let mut count = Count::Next(1);
-    match parser.peek().cloned() {
-        Some(Token::Number(number)) => {
-            parser.take()?;
-            count =
-                Count::Next(number.parse().map_err(|_| SyntaxError::new(at, "no number of rows"))?);
-        }
-        Some(Token::Sign('-')) => return Err(backward()),
-        Some(Token::Word(word)) => match &*word {
-            "all" => {
-                parser.take()?;
-                count = Count::All;
-            }
-            "next" if !forward => drop(parser.take()?),
-            "prior" | "first" | "last" | "absolute" | "relative" | "backward" => {
-                return Err(backward());
-            }
-            _ => {}
-        },
-        _ => {}
-    }
-    if !parser.accept("from")? {
-        parser.accept("in")?;
-    }
-    Ok(Command::Fetch { name: parser.name()?, count, skips })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,18 +254,35 @@ mod tests {
             value: value.map(str::to_owned),
             local,
         };
-        let fetch = |count, skips| Command::Fetch { name: "c 1".to_owned(), count, skips };
         for (text, want) in [
-            ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", Command::Begin(Some(true))),
-            ("start transaction", Command::Begin(None)),
+            (
+                "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+                Command::Begin {
+                    starts: false,
+                    modes: Modes { is_read_only: Some(true), isolation: Some("repeatable read") },
+                },
+            ),
+            ("start transaction", Command::Begin { starts: true, modes: Modes::default() }),
+            (
+                "BEGIN WORK NOT DEFERRABLE ISOLATION LEVEL SERIALIZABLE",
+                Command::Begin {
+                    starts: false,
+                    modes: Modes { is_read_only: None, isolation: Some("serializable") },
+                },
+            ),
             ("END", Command::Commit),
             ("ROLLBACK WORK TO SAVEPOINT a", Command::RollbackTo("a".into())),
             ("ROLLBACK", Command::Rollback),
             (
                 "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-                set("default_transaction_read_only", Some("on"), false),
+                Command::SetSession(Modes { is_read_only: Some(true), isolation: None }),
             ),
-            ("SET TRANSACTION READ WRITE", Command::SetTransaction(Some(false))),
+            (
+                "SET TRANSACTION READ WRITE",
+                Command::SetTransaction(Modes { is_read_only: Some(false), isolation: None }),
+            ),
+            ("RESET ALL", Command::Reset(None)),
+            ("RESET TIME ZONE", Command::Reset(Some("timezone".into()))),
             ("COMMIT AND NO CHAIN", Command::Commit),
             ("SET LOCAL DateStyle TO ISO, MDY", set("datestyle", Some("iso, mdy"), true)),
             ("SET TIME ZONE 'Europe/Paris'", set("timezone", Some("Europe/Paris"), false)),
@@ -314,9 +291,6 @@ mod tests {
             ("SHOW TRANSACTION ISOLATION LEVEL", Command::Show("transaction_isolation".into())),
             ("SHOW tables", Command::Read),
             ("DISCARD ALL", Command::Discard("all".into())),
-            ("FETCH FORWARD 5 FROM \"c 1\"", fetch(Count::Next(5), false)),
-            ("FETCH \"c 1\"", fetch(Count::Next(1), false)),
-            ("MOVE ALL IN \"c 1\"", fetch(Count::All, true)),
             ("CLOSE ALL", Command::Close(None)),
             ("UPDATE metrics SET value = 1", Command::Write("update".into())),
             ("INSERT INTO jobs VALUES (1)", Command::Write("insert".into())),
@@ -342,15 +316,48 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_cursors() {
+        let fetch = |count, skips| Command::Fetch { name: "c 1".to_owned(), count, skips };
+        for (text, want) in [
+            ("FETCH FORWARD 5 FROM \"c 1\"", fetch(Count::Next(5), false)),
+            ("FETCH \"c 1\"", fetch(Count::Next(1), false)),
+            ("MOVE ALL IN \"c 1\"", fetch(Count::All, true)),
+            ("FETCH 0 \"c 1\"", fetch(Count::Current, false)),
+            ("FETCH -1 \"c 1\"", fetch(Count::Backward, false)),
+            ("FETCH +2 IN \"c 1\"", fetch(Count::Next(2), false)),
+            ("FETCH FIRST \"c 1\"", fetch(Count::Absolute(1), false)),
+            ("FETCH LAST \"c 1\"", fetch(Count::Backward, false)),
+            ("FETCH ABSOLUTE 7 FROM \"c 1\"", fetch(Count::Absolute(7), false)),
+            ("FETCH RELATIVE 2 FROM \"c 1\"", fetch(Count::Relative(2), false)),
+            ("FETCH FORWARD ALL FROM \"c 1\"", fetch(Count::All, false)),
+            ("FETCH FORWARD -3 FROM \"c 1\"", fetch(Count::Backward, false)),
+            ("FETCH BACKWARD -3 FROM \"c 1\"", fetch(Count::Next(3), false)),
+            ("MOVE BACKWARD 0 \"c 1\"", fetch(Count::Current, true)),
+            ("FETCH BACKWARD ALL FROM \"c 1\"", fetch(Count::Backward, false)),
+        ] {
+            assert_eq!(command(text), Ok(want), "{text}");
+        }
+    }
+
+    #[test]
     fn statements_with_errors() {
         for (text, code, at) in [
-            ("FETCH BACKWARD 1 FROM c", "55000", 6),
+            ("FETCH 99999999999 FROM c", "42601", 6),
+            ("START", "42601", 5),
+            ("BEGIN ISOLATION LEVEL READ", "42601", 6),
+            ("BEGIN READ WRITE ONLY", "42601", 17),
             ("COMMIT PREPARED 'x'", "0A000", 7),
             ("SET ROLE postgres", "0A000", 4),
             ("BEGIN; SELECT", "42601", 5),
             ("INSERT INTO metrics SELECT 1", "0A000", 20),
             ("INSERT INTO metrics(valeu) VALUES (1)", "42703", 20),
             ("INSERT INTO metrics(value) VALUES (1, 2)", "42601", 34),
+            ("INSERT INTO metrics(metric_id, value) VALUES ('m')", "42601", 45),
+            ("INSERT INTO metrics VALUES (now(), 'd'), (now())", "42601", 41),
+            ("INSERT INTO metrics VALUES (now(), 'd', 'm', 1, '{}', 6)", "42601", 27),
+            ("INSERT INTO metrics VALUES (now()::date)", "0A000", 35),
+            ("INSERT INTO metrics(value) VALUES (1e-400)", "22003", 35),
+            ("INSERT INTO metrics(value) VALUES (1), (-1e999)", "22003", 40),
             ("INSERT INTO metrics(value) VALUES (random())", "0A000", 35),
             ("INSERT INTO metrics(value) VALUES (1) RETURNING value", "0A000", 38),
             ("COPY metrics FROM '/etc/passwd'", "42501", 18),
@@ -379,6 +386,20 @@ mod tests {
             let error = command(text).unwrap_err();
             assert_eq!((error.code, error.at), (code, at), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn values_of_insert_are_stored_as_postgresql_stores_them() {
+        let row = |text: &str| {
+            let Ok(Command::Insert(insert)) = command(text) else { panic!("{:?}", command(text)) };
+            let mut rows = insert.rows(&[]).unwrap();
+            rows.pop().unwrap().map(Option::unwrap_or_default)
+        };
+        let few = row("INSERT INTO metrics VALUES (now()::timestamptz, 1e3)");
+        assert_eq!(few, ["", "1000", "", "", ""]);
+        let texts =
+            row("INSERT INTO metrics VALUES (NULL::timestamptz::date, 0005, 't'::bool, 5, '{}')");
+        assert_eq!(texts, ["", "5", "true", "5", "{}"]);
     }
 
     #[test]

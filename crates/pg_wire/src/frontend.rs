@@ -297,7 +297,11 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { malformed("the message is too long") }
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            malformed("the message goes on after its last field; texts have no NUL")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `INSERT INTO metrics … VALUES …` and `COPY metrics …`.
 
-use crate::cast::{Kind, assign, begins_type, cast, is_number, negated, type_name};
+use crate::cast::{Kind, assign, begins_type, cast, is_number, negated, stored, type_name};
 use crate::copy::{COLUMNS, Format, Options, Row};
 use crate::oid;
 use crate::parser::Parser;
@@ -177,6 +177,7 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
     if !takes_metrics(parser)? {
         return Ok(None);
     }
+    let names_columns = parser.peek() == Some(&Token::Sign('('));
     let columns = columns(parser)?;
     if !parser.accept("values")? {
         return Err(SyntaxError::unsupported(
@@ -189,16 +190,28 @@ pub(crate) fn insert(parser: &mut Parser<'_>) -> Result<Option<Insert>, SyntaxEr
         let at = parser.at();
         parser.expect_sign('(')?;
         let values = parser.items(|parser| Ok((parser.at(), value(parser)?)))?;
+        let is_first = insert.cells.is_empty();
+        if is_first && !names_columns {
+            // The other columns have their defaults.
+            insert.columns.truncate(values.len());
+        }
         let (has, want) = (values.len(), insert.columns.len());
         if has != want {
-            return Err(SyntaxError::new(at, format!("a row has {has} values for {want} columns")));
+            let what = match (is_first, has > want) {
+                (true, true) => "INSERT has more expressions than target columns",
+                (true, false) => "INSERT has more target columns than expressions",
+                (false, _) => "VALUES lists must all be the same length",
+            };
+            return Err(SyntaxError::new(at, what));
         }
         for ((at, (value, from)), place) in values.into_iter().zip(0_usize..) {
             let column = insert.columns.get(place).and_then(|place| COLUMNS.get(*place));
-            column
-                .map_or(Ok(()), |column| assign(from, *column))
-                .map_err(|error| error.moved(at))?;
-            insert.add(value);
+            let Some(column) = column else { continue };
+            let value = assign(from, *column).and_then(|()| match value {
+                Value::Text(text) => stored(text, from, column.1).map(Value::Text),
+                value => Ok(value),
+            });
+            insert.add(value.map_err(|error| error.moved(at))?);
         }
         if !parser.accept_sign(',')? {
             break;
@@ -222,6 +235,8 @@ pub(crate) fn value(parser: &mut Parser<'_>) -> Result<(Value, u32), SyntaxError
         parser.take()?;
     }
     let (mut value, mut from) = literal(parser, start)?;
+    // The present instant is the default of its column, and has no text here.
+    let is_now = value == Value::Null && from == oid::TIMESTAMPTZ;
     while parser.accept_sign(':')? {
         parser.expect_sign(':')?;
         let at = parser.at();
@@ -233,6 +248,10 @@ pub(crate) fn value(parser: &mut Parser<'_>) -> Result<(Value, u32), SyntaxError
             Value::Parameter(number, None) => Value::Parameter(number, Some(kind)),
             Value::Parameter(..) => {
                 let what = "a parameter has one cast";
+                return Err(SyntaxError::unsupported(at, what));
+            }
+            Value::Null if is_now && !kind.is_instant() => {
+                let what = "a cast of now() to another type is not supported";
                 return Err(SyntaxError::unsupported(at, what));
             }
             Value::Null => Value::Null,
@@ -406,10 +425,12 @@ fn options(parser: &mut Parser<'_>) -> Result<Options, SyntaxError> {
 }
 
 fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+    let is_csv = options.format == Format::Csv;
     let one = || {
         let mut characters = value.chars();
         match (characters.next(), characters.next()) {
-            (Some(c), None) if !matches!(c, '\n' | '\r' | '\\') => Ok(c),
+            (Some('\\'), None) if !is_csv => Err(format!("{name} of COPY cannot be a backslash")),
+            (Some(c), None) if !matches!(c, '\n' | '\r') => Ok(c),
             _ => Err(format!("the option {name} of COPY is one character")),
         }
     };

@@ -2,14 +2,16 @@
 
 use crate::parser::Parser;
 use crate::scanner::{SyntaxError, Token};
-use crate::transaction::modes;
+use crate::transaction::{Modes, modes};
 
 /// What SET changes.
 pub(crate) enum Setting {
     /// A parameter; without a value: to its default. It may end with the transaction.
     Parameter { name: String, value: Option<String>, local: bool },
-    /// A setting of the transaction. It may state whether it only reads.
-    Transaction(Option<bool>),
+    /// Modes of the transaction.
+    Transaction(Modes),
+    /// Modes of all later transactions.
+    Session(Modes),
 }
 
 /// Takes the name of a parameter, which may have two parts.
@@ -30,7 +32,8 @@ pub(crate) fn set(parser: &mut Parser<'_>, text: &str) -> Result<Setting, Syntax
     if parser.accept("session")? {
         if parser.accept("characteristics")? {
             parser.accept("as")?;
-            return characteristics(parser);
+            parser.accept("transaction")?;
+            return modes(parser).map(Setting::Session);
         }
     } else {
         local = parser.accept("local")?;
@@ -91,17 +94,4 @@ pub(crate) fn show(parser: &mut Parser<'_>) -> Result<Option<String>, SyntaxErro
         return Ok(Some("transaction_isolation".to_owned()));
     }
     setting(parser).map(Some)
-}
-
-/// Takes the modes of all later transactions.
-fn characteristics(parser: &mut Parser<'_>) -> Result<Setting, SyntaxError> {
-    let value = |is_read_only| if is_read_only { "on" } else { "off" };
-    Ok(match modes(parser)? {
-        Some(is_read_only) => Setting::Parameter {
-            name: "default_transaction_read_only".to_owned(),
-            value: Some(value(is_read_only).to_owned()),
-            local: false,
-        },
-        None => Setting::Transaction(None),
-    })
 }

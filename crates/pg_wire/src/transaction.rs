@@ -3,25 +3,48 @@
 use crate::parser::Parser;
 use crate::scanner::{SyntaxError, Token};
 
-/// Takes the modes of a transaction, up to the end of the statement. Returns whether they make it read only; `None`: they do
-/// not state it. The others change nothing: each statement reads one state of the store.
-pub(crate) fn modes(parser: &mut Parser<'_>) -> Result<Option<bool>, SyntaxError> {
-    let (mut before, mut is_read_only) = (String::new(), None);
+/// Modes of a transaction, as far as they are stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Whether it only reads.
+    pub is_read_only: Option<bool>,
+    /// The name of its isolation, which changes nothing: each statement reads one state of the store.
+    pub isolation: Option<&'static str>,
+}
+
+/// Names of the isolation of transactions.
+pub const ISOLATIONS: [&str; 4] =
+    ["serializable", "repeatable read", "read committed", "read uncommitted"];
+
+/// Takes the modes of a transaction, up to the end of the statement.
+pub(crate) fn modes(parser: &mut Parser<'_>) -> Result<Modes, SyntaxError> {
+    if !parser.accept("work")? {
+        parser.accept("transaction")?;
+    }
+    let mut modes = Modes::default();
     while parser.peek().is_some() {
         let at = parser.at();
-        let word = match parser.take()? {
-            Some(Token::Word(word)) if is_mode(&word) => word,
-            Some(Token::Sign(',')) => String::new(),
-            _ => return Err(SyntaxError::new(at, "syntax error: expected a transaction mode")),
-        };
-        match (&*before, &*word) {
-            ("read", "only") => is_read_only = Some(true),
-            ("read", "write") => is_read_only = Some(false),
-            _ => {}
+        let wrong = || SyntaxError::new(at, "syntax error: expected a transaction mode");
+        let mut words = Vec::new();
+        // A mode ends at a comma, or with its last word.
+        while !is_mode(&words) {
+            match parser.take()? {
+                Some(Token::Word(word)) if words.len() < MODE_WORDS_MAX => words.push(word),
+                _ => return Err(wrong()),
+            }
         }
-        before = word;
+        match words.join(" ").as_str() {
+            "read only" => modes.is_read_only = Some(true),
+            "read write" => modes.is_read_only = Some(false),
+            mode => {
+                let isolation = mode.strip_prefix(LEVEL);
+                let known = isolation.and_then(|mode| ISOLATIONS.iter().find(|one| **one == mode));
+                modes.isolation = known.copied().or(modes.isolation);
+            }
+        }
+        parser.accept_sign(',')?;
     }
-    Ok(is_read_only)
+    Ok(modes)
 }
 
 /// Takes what follows COMMIT or ROLLBACK, up to the end of the statement.
@@ -47,8 +70,12 @@ pub(crate) fn ending(parser: &mut Parser<'_>) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-fn is_mode(word: &str) -> bool {
-    const MODES: &str = "work transaction isolation level serializable repeatable read committed \
-                         uncommitted write only not deferrable";
-    MODES.split_whitespace().any(|mode| mode == word)
+/// Words before the name of an isolation, and most words of a mode.
+const LEVEL: &str = "isolation level ";
+const MODE_WORDS_MAX: usize = 4;
+
+fn is_mode(words: &[String]) -> bool {
+    let mode = words.join(" ");
+    matches!(&*mode, "read only" | "read write" | "deferrable" | "not deferrable")
+        || mode.strip_prefix(LEVEL).is_some_and(|isolation| ISOLATIONS.contains(&isolation))
 }

@@ -26,6 +26,7 @@ pub use answers::encode::{encoded_rows, record_field};
 pub use answers::get_metrics::{AnswerPieces, Format, GetMetrics};
 pub use api::parse_zone;
 pub use common::error::QueryError;
+pub use common::print::double;
 pub use common::time::parse_time;
 pub use engine::access_filter::NodeAccess;
 pub use engine::concurrency_limit::{ConcurrencyLimit, NoPermit, Permit};

@@ -29,6 +29,7 @@ pub use origin::{OriginState, Received};
 pub use origins::{OriginNumber, Origins};
 pub use queue::{BatchQueue, Request, Work};
 pub use records::{Bookkeeping, Verdict};
+pub use reserved_labels::label_rejection;
 pub use selection::rejected_series::RejectedSeries;
 pub use selection::{NewGap, Noted, Samples, select};
 pub use series_registry::Registry;

@@ -238,3 +238,28 @@ async fn operators_of_labels() {
     let (status, message) = rejected(&sql, "SELECT labels - metric_id FROM metrics").await;
     assert_eq!((status, message.contains("the same for every row")), (400, true), "{message}");
 }
+
+#[tokio::test]
+async fn rows_are_ordered_by_the_columns_of_the_result() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    for (text, want) in [
+        (
+            "SELECT value::text, timestamp::text FROM metrics WHERE value < 3 ORDER BY timestamp, value",
+            "1 2026-01-06 00:00:10+00;2 2026-01-06 00:00:10+00",
+        ),
+        ("SELECT (-value)::text AS a, value::text AS a FROM metrics ORDER BY a LIMIT 1", "-1 1"),
+        ("SELECT (10 - value)::int::text AS value FROM metrics ORDER BY value LIMIT 2", "2;6"),
+        ("SELECT value::int::text FROM metrics m ORDER BY m.value DESC LIMIT 2", "8;4"),
+        (
+            "SELECT metric_id::text, count(*) FROM metrics GROUP BY metric_id ORDER BY metric_id",
+            "load_1m 3;load_5m 1",
+        ),
+        ("TABLE catalogue ORDER BY name LIMIT 0", ""),
+        ("table catalogue limit 0", ""),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(";"), want, "{text}");
+    }
+    let deep = format!("SELECT {}1{}", "abs(".repeat(30), ")".repeat(30));
+    assert_eq!(run_sql(&sql, &deep).await, ["1"]);
+}

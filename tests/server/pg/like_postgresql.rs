@@ -298,12 +298,140 @@ fn values_of_inserts_are_those_of_postgresql() {
     ] {
         both.compare(PUSHER, &[&insert("'d'", value)]);
     }
-    for device in ["'ab'::varchar(1)", "2.7::int", "007::text", "'ab'::nope"] {
+    for value in ["1e-400", "2e-324", "-1e999", "'1e-400'", "5e-324"] {
+        both.compare(PUSHER, &[&insert("'range'", value)]);
+    }
+    for device in
+        ["'ab'::varchar(1)", "2.7::int", "007::text", "'ab'::nope", "1e3", "0005", "'t'::bool"]
+    {
         both.compare(PUSHER, &[&insert(device, "1")]);
+    }
+    // A row has the defaults of the columns without a value.
+    for rows in [
+        "VALUES (now(), 'few')",
+        "VALUES ('2026-01-06', 'few', 'm', 2), ('2026-01-06', 'few', 'm', 3)",
+        "VALUES (now(), 'few'), (now(), 'few', 'm')",
+        "VALUES (now(), 'few', 'm', 1, NULL, 1)",
+        "(device_id, value) VALUES ('few')",
+    ] {
+        both.compare(PUSHER, &[&format!("INSERT INTO metrics {rows}")]);
     }
     let rows = "SELECT device_id, value FROM metrics ORDER BY 1, 2";
     let stored = both.compare(READER, &[rows]).0;
-    assert_eq!(stored.lines().count(), 12, "{stored}");
+    assert_eq!(stored.lines().count(), 19, "{stored}");
+    assert_eq!(both.server.error(Some(PUSHER), &insert("now()::date", "1")), "0A000");
+}
+
+#[test]
+fn tags_modes_and_tables_are_those_of_postgresql() {
+    let both = Both::start();
+    let insert = "INSERT INTO metrics(timestamp, device_id, metric_id, value) VALUES ('2026-01-06', 'd', 'm', 1), \
+                  ('2026-01-07', 'c', 'n', 3)";
+    both.compare(PUSHER, &[insert]);
+    let (show, default) = ("SHOW transaction_isolation", "SHOW default_transaction_isolation");
+    for commands in [
+        &["START TRANSACTION", "COMMIT", "RESET timezone", "RESET ALL"][..],
+        &["START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", show, "COMMIT", show],
+        &["BEGIN ISOLATION LEVEL REPEATABLE READ", show, "ROLLBACK", show],
+        &["BEGIN", "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED", show, "ROLLBACK"],
+        &["BEGIN", "SELECT 1", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "ROLLBACK"],
+        &["SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", show, default],
+        &["SET default_transaction_isolation TO 'repeatable read'", show],
+        &["SET default_transaction_isolation TO 'strong'"],
+        &["BEGIN ISOLATION LEVEL STRONG"],
+        &["START"],
+        &["SELECT device_id FROM metrics ORDER BY value::text, timestamp"],
+        &[
+            "SELECT value::text, metric_id::text, value::text FROM metrics ORDER BY value, metric_id",
+        ],
+        &["SELECT timestamp::text, value::text FROM metrics ORDER BY timestamp"],
+        &["SELECT value::text AS text, device_id::text AS text FROM metrics ORDER BY timestamp"],
+        &["SELECT (value * -1)::int::text AS timestamp, value FROM metrics ORDER BY timestamp"],
+        &["SELECT value::int::text, value FROM metrics m ORDER BY m.timestamp DESC"],
+        &["SELECT device_id::text, count(*) FROM metrics GROUP BY device_id ORDER BY device_id"],
+    ] {
+        both.compare(READER, commands);
+    }
+    let columns = "SELECT timestamp, device_id, metric_id, value, labels";
+    let table = both.server.rows(Some(READER), "TABLE metrics ORDER BY 1 LIMIT 1");
+    let want =
+        both.server.rows(Some(READER), &format!("{columns} FROM metrics ORDER BY 1 LIMIT 1"));
+    assert!(table.starts_with(&want) && !want.is_empty(), "{table}");
+    both.server.rows(Some(READER), "PREPARE p AS TABLE metrics; EXECUTE p");
+    assert_eq!(both.server.error(Some(READER), "TABLE nosuch"), "42P01");
+}
+
+#[test]
+fn cursors_go_forward_as_in_postgresql() {
+    let both = Both::start();
+    let declare =
+        "DECLARE c NO SCROLL CURSOR FOR SELECT x FROM (VALUES (1), (2), (3), (4), (5), (6)) t(x)";
+    for fetches in [
+        &["FETCH 0 c", "FETCH 2 c", "FETCH FORWARD 2 IN c", "FETCH ALL c", "FETCH c", "FETCH 0 c"]
+            [..],
+        &["FETCH FORWARD ALL FROM c", "MOVE 0 c"],
+        &["MOVE 2 IN c", "MOVE 0 c", "FETCH NEXT FROM c", "MOVE ALL c", "FETCH RELATIVE 1 c"],
+        &["FETCH FIRST c", "FETCH FIRST c"],
+        &["FETCH 2 c", "FETCH 0 c"],
+        &["FETCH ABSOLUTE 0 c", "FETCH ABSOLUTE 3 c", "FETCH ABSOLUTE 4 c", "FETCH ABSOLUTE 9 c"],
+        &["FETCH 4 c", "FETCH ABSOLUTE 3 c"],
+        &["FETCH 2 c", "FETCH ABSOLUTE 0 c"],
+        &["FETCH RELATIVE 2 c", "FETCH RELATIVE 2 c", "FETCH RELATIVE 0 c"],
+        &["FETCH 6 c", "FETCH ABSOLUTE 7 c", "FETCH ABSOLUTE 8 c"],
+        &["FETCH PRIOR c"],
+        &["FETCH BACKWARD 1 c"],
+        &["FETCH BACKWARD 0 c", "FETCH BACKWARD -2 c", "FETCH BACKWARD ALL c"],
+        &["FETCH -1 c"],
+        &["FETCH FORWARD -1 c"],
+        &["FETCH LAST c"],
+        &["FETCH ABSOLUTE -1 c"],
+        &["FETCH RELATIVE -1 c"],
+        &["MOVE BACKWARD c"],
+        &["FETCH 99999999999 c"],
+        &["FETCH nosuch"],
+    ] {
+        both.compare(READER, &[&["BEGIN", declare], fetches, &["COMMIT"]].concat());
+    }
+    let hold = "DECLARE h CURSOR WITH HOLD FOR SELECT x FROM (VALUES (1), (2)) t(x)";
+    let fetch = "FETCH h";
+    for commands in [
+        &["BEGIN", hold, "COMMIT", fetch, "BEGIN", fetch, "ROLLBACK", "FETCH ALL h"][..],
+        &["BEGIN", hold, fetch, "ROLLBACK", fetch],
+        &["BEGIN", hold, "SELECT 1/0", "COMMIT", fetch],
+        &[hold, fetch, "CLOSE h", fetch],
+        &[&format!("{hold}; SELECT 1/0"), fetch],
+    ] {
+        both.compare(READER, commands);
+    }
+}
+
+#[test]
+fn lines_of_copies_end_as_in_postgresql() {
+    let both = Both::start();
+    let file = both.dir.path().join("rows");
+    for (nth, (text, options)) in [
+        ("a\nb\n", ""),
+        ("a\r\nb\r\n", ""),
+        ("a\rb\r", ""),
+        ("a\r\nb", "csv"),
+        ("a\rb", "csv"),
+        ("a\nb\r\n", ""),
+        ("a\r\nb\n", "csv"),
+        ("a\nb\rc\n", "csv"),
+        ("a\\\nb\n", ""),
+        ("\"a\r\nb\"\nc\n", "csv"),
+        ("a\n\\.\nb\n", "csv"),
+        ("\"a\\\"b\"\n", "csv escape '\\'"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(&file, text).unwrap();
+        let copy = format!("\\copy metrics (device_id) from '{}' {options}", file.display());
+        let (_, codes) = both.compare(PUSHER, &[&copy]);
+        assert_eq!(codes.is_empty(), !(5..8).contains(&nth), "{text:?}: {codes:?}");
+    }
+    both.compare(READER, &["SELECT device_id FROM metrics ORDER BY 1"]);
 }
 
 #[test]

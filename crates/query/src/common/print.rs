@@ -10,7 +10,7 @@ const FIXED_END: f64 = 1e15;
 
 /// Appends a double in the format of PostgreSQL's `float8out` (`extra_float_digits` 1): the shortest digits that
 /// parse to the same double. Examples: `98`, `0.1`, `1e+15`, `1e-05`; `NaN` and `Infinity` without quotes.
-pub(crate) fn double(value: f64, out: &mut Vec<u8>) {
+pub fn double(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
     }

@@ -456,23 +456,27 @@ async fn numbered(
     let incoming = incoming.and_then(|made| made.map_err(|error| push_error(&error)));
     let outcomes = append(app, vec![incoming.map_err(Rejected::unused)?]).await;
     let outcomes = outcomes.map_err(|error| Rejected { error, is_unused: false })?;
-    let invalid = |why| HttpError::new(StatusCode::BAD_REQUEST, "23514", Why::Malformed, why);
     match outcomes.into_iter().next() {
         Some(Outcome::Stored { samples_rejected: 0, .. } | Outcome::Duplicate) => Ok(()),
         Some(Outcome::RejectedWhole { place, why }) => {
-            Err(Rejected::unused(row_error(batch.row_of(place), invalid(why))))
+            Err(Rejected::unused(row_error(batch.row_of(place), of_rejected_row(why))))
         }
         Some(Outcome::RejectedTemporarily(not_now)) => {
             Err(Rejected::unused(full_or_busy(&not_now)))
         }
         Some(Outcome::RejectedPermanently(why) | Outcome::Stored { reason: why, .. }) => {
-            Err(Rejected { error: invalid(why), is_unused: false })
+            Err(Rejected { error: of_rejected_row(why), is_unused: false })
         }
         None => {
             let error = HttpError::fault(&"the store returned no outcome of inserted rows");
             Err(Rejected { error, is_unused: false })
         }
     }
+}
+
+/// The error of a row that the store rejects.
+pub(crate) fn of_rejected_row(why: String) -> HttpError {
+    HttpError::new(StatusCode::BAD_REQUEST, "23514", Why::Malformed, why)
 }
 
 pub(crate) fn push_error(error: &PushError) -> HttpError {

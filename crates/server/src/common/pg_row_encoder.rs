@@ -1,53 +1,68 @@
 //! Converts SQL rows to messages of PostgreSQL's protocol.
 
-use crate::common::sql_row_encoder::{Column, TEXT_TIMES, entries, instant, micros};
+use crate::common::instant_texts::InstantTexts;
+use crate::common::sql_row_encoder::{Column, TEXT_TIMES, entries, micros};
 use pg_wire::backend::{Column as Heading, Messages, value_of};
 use pg_wire::oid;
-use sql::arrow::array::{Array, AsArray, RecordBatch};
+use sql::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use sql::arrow::compute::cast;
 use sql::arrow::datatypes::{
-    DataType, Date32Type, Int64Type, Schema, Time64MicrosecondType, TimeUnit,
+    DataType, Date32Type, Float32Type, Float64Type, Int64Type, Schema, Time64MicrosecondType,
+    TimeUnit,
 };
 use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::FormatOptions;
 use sql::{Encode, WireStatement, element_text, interval, interval_text, type_of};
+use std::sync::Arc;
 
 /// Microseconds and days from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_US: i64 = 946_684_800_000_000;
 const EPOCH_DAYS: i32 = 10_957;
+/// Expected size of a row in bytes.
+const ROW_BYTES: usize = 128;
 
 /// Writes the rows of a result.
 #[derive(Debug)]
 pub(crate) struct WireRows {
     columns: Vec<Heading>,
+    /// The texts of each column's instants.
+    instants: Vec<InstantTexts>,
 }
 
 impl WireRows {
     /// Creates a writer, and the message of the columns.
     pub(crate) fn new(statement: &WireStatement, schema: &Schema) -> (Self, Vec<u8>) {
-        let heading = |(place, field): (usize, &std::sync::Arc<sql::arrow::datatypes::Field>)| {
+        let heading = |(place, field): (usize, &Arc<sql::arrow::datatypes::Field>)| {
             let (name, oid) = (field.name().clone(), type_of(field));
             Heading { name, oid, binary: statement.is_binary(place) }
         };
         let columns: Vec<_> = schema.fields().iter().enumerate().map(heading).collect();
         let mut messages = Messages::default();
         messages.columns(&columns);
-        (Self { columns }, messages.0)
+        let instants = vec![InstantTexts::new(TEXT_TIMES); columns.len()];
+        (Self { columns, instants }, messages.0)
     }
 }
 
 impl Encode for WireRows {
     fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
         let options = FormatOptions::default();
-        let columns = batch.columns().iter().map(|column| Column::of(column, &options));
+        // The binary form of a value is that of one type for all values of its kind.
+        let prepared = |(array, heading): (&ArrayRef, &Heading)| match heading.binary {
+            true => binary_array(array, heading.oid),
+            false => Ok(Arc::clone(array)),
+        };
+        let arrays = batch.columns().iter().zip(&self.columns).map(prepared);
+        let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+        let columns = arrays.iter().map(|array| Column::of(array, &options));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let mut messages = Messages::default();
+        let mut messages = Messages(Vec::with_capacity(batch.num_rows().saturating_mul(ROW_BYTES)));
         for row in 0..batch.num_rows() {
             let mut result = Ok(());
             messages.put(b'D', |to| {
                 to.extend(u16::try_from(columns.len()).unwrap_or(u16::MAX).to_be_bytes());
-                for ((column, array), heading) in
-                    columns.iter().zip(batch.columns()).zip(&self.columns)
+                for (((column, array), heading), instants) in
+                    columns.iter().zip(&arrays).zip(&self.columns).zip(&mut self.instants)
                 {
                     if column.is_null(row) {
                         to.extend((-1_i32).to_be_bytes());
@@ -56,8 +71,7 @@ impl Encode for WireRows {
                     value_of(to, |to| {
                         let put = match heading.binary {
                             true => binary(column, array, row, heading.oid, to),
-                            false => text(column, array, row)
-                                .map(|text| to.extend_from_slice(text.as_bytes())),
+                            false => text(column, array, row, instants, to),
                         };
                         if let Err(error) = put {
                             result = Err(error);
@@ -75,31 +89,48 @@ impl Encode for WireRows {
     }
 }
 
-/// The text of a value, as PostgreSQL prints it.
-fn text(column: &Column<'_>, array: &dyn Array, row: usize) -> Result<String, ArrowError> {
+/// Appends the text of a value, as PostgreSQL prints it.
+fn text(
+    column: &Column<'_>,
+    array: &dyn Array,
+    row: usize,
+    instants: &mut InstantTexts,
+    to: &mut Vec<u8>,
+) -> Result<(), ArrowError> {
     match column {
-        Column::Bool(array) => Ok(if array.as_boolean().value(row) { "t" } else { "f" }.to_owned()),
-        Column::Instant(array, unit, zone) => {
-            Ok(instant(micros(*array, *unit, row), zone.as_ref(), TEXT_TIMES))
+        Column::Bool(array) => to.push(if array.as_boolean().value(row) { b't' } else { b'f' }),
+        Column::Float(array) if *array.data_type() == DataType::Float64 => {
+            query::double(array.as_primitive::<Float64Type>().value(row), to);
         }
-        Column::List(_, array) => list_text(&entries(*array, row)),
+        Column::Instant(array, unit, zone) => {
+            instants.put(micros(*array, *unit, row), zone.as_ref(), to);
+        }
+        Column::Text(_, array) if *array.data_type() == DataType::Utf8View => {
+            to.extend_from_slice(array.as_string_view().value(row).as_bytes());
+        }
+        Column::List(_, array) => to.extend(list_text(&entries(*array, row))?.into_bytes()),
         _ => match interval(array, row)? {
-            Some(interval) => Ok(interval_text(interval)),
-            None => column.text(row),
+            Some(interval) => to.extend(interval_text(interval).into_bytes()),
+            None => to.extend(column.text(row)?.into_bytes()),
         },
     }
+    Ok(())
 }
 
 /// The text of an array: `{1,NULL}`.
 fn list_text(entries: &dyn Array) -> Result<String, ArrowError> {
     let options = FormatOptions::default();
     let column = Column::of(entries, &options)?;
+    let mut instants = InstantTexts::new(TEXT_TIMES);
     let mut parts = Vec::with_capacity(entries.len());
     for row in 0..entries.len() {
         parts.push(match column.is_null(row) {
             true => "NULL".to_owned(),
             false => {
-                let text = text(&column, entries, row)?;
+                let mut bytes = Vec::new();
+                text(&column, entries, row, &mut instants, &mut bytes)?;
+                // Each text is UTF-8.
+                let text = String::from_utf8(bytes).unwrap_or_default();
                 match column {
                     Column::Number(_) | Column::Float(_) | Column::Bool(_) => text,
                     _ => element_text(&text),
@@ -110,7 +141,19 @@ fn list_text(entries: &dyn Array) -> Result<String, ArrowError> {
     Ok(format!("{{{}}}", parts.join(",")))
 }
 
-/// Appends the binary form of a value.
+/// The array whose values [`binary`] writes for this type.
+fn binary_array(array: &ArrayRef, kind: u32) -> Result<ArrayRef, ArrowError> {
+    let to = match kind {
+        oid::INT2 | oid::INT4 | oid::INT8 => DataType::Int64,
+        oid::FLOAT4 => DataType::Float32,
+        oid::DATE => DataType::Date32,
+        oid::TIME => DataType::Time64(TimeUnit::Microsecond),
+        _ => return Ok(Arc::clone(array)),
+    };
+    if *array.data_type() == to { Ok(Arc::clone(array)) } else { cast(array, &to) }
+}
+
+/// Appends the binary form of a value of a [`binary_array`].
 fn binary(
     column: &Column<'_>,
     array: &dyn Array,
@@ -121,21 +164,13 @@ fn binary(
     match kind {
         oid::BOOL => to.push(u8::from(array.as_boolean().value(row))),
         oid::INT2 | oid::INT4 | oid::INT8 => {
-            let number = cast(array, &DataType::Int64)?.as_primitive::<Int64Type>().value(row);
             // The type was chosen so that the value fits.
-            let bytes = number.to_be_bytes();
+            let bytes = array.as_primitive::<Int64Type>().value(row).to_be_bytes();
             let size = usize::try_from(oid::size(kind)).unwrap_or(8);
             to.extend(bytes.iter().skip(bytes.len().saturating_sub(size)));
         }
-        oid::FLOAT4 | oid::FLOAT8 => {
-            use sql::arrow::datatypes::{Float32Type, Float64Type};
-            if kind == oid::FLOAT4 {
-                let array = cast(array, &DataType::Float32)?;
-                to.extend(array.as_primitive::<Float32Type>().value(row).to_be_bytes());
-            } else {
-                to.extend(array.as_primitive::<Float64Type>().value(row).to_be_bytes());
-            }
-        }
+        oid::FLOAT4 => to.extend(array.as_primitive::<Float32Type>().value(row).to_be_bytes()),
+        oid::FLOAT8 => to.extend(array.as_primitive::<Float64Type>().value(row).to_be_bytes()),
         oid::TIMESTAMPTZ | oid::TIMESTAMP => {
             if let Column::Instant(array, unit, _) = column {
                 let at = micros(*array, *unit, row).saturating_sub(EPOCH_US);
@@ -143,12 +178,10 @@ fn binary(
             }
         }
         oid::DATE => {
-            let array = cast(array, &DataType::Date32)?;
             let days = array.as_primitive::<Date32Type>().value(row).saturating_sub(EPOCH_DAYS);
             to.extend(days.to_be_bytes());
         }
         oid::TIME => {
-            let array = cast(array, &DataType::Time64(TimeUnit::Microsecond))?;
             to.extend(array.as_primitive::<Time64MicrosecondType>().value(row).to_be_bytes());
         }
         oid::INTERVAL => {
@@ -163,8 +196,8 @@ fn binary(
             to.extend_from_slice(column.text(row)?.as_bytes());
         }
         kind => match oid::element(kind) {
-            Some(element) => list(&entries(array, row), element, to)?,
-            None => to.extend_from_slice(text(column, array, row)?.as_bytes()),
+            Some(element) => list(&binary_array(&entries(array, row), element)?, element, to)?,
+            None => text(column, array, row, &mut InstantTexts::new(TEXT_TIMES), to)?,
         },
     }
     Ok(())
@@ -222,10 +255,9 @@ fn numeric(text: &str, to: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use sql::arrow::array::{
-        ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray,
-        TimestampMicrosecondArray, UInt64Array,
+        BooleanArray, Float64Array, Int64Array, ListArray, StringArray, TimestampMicrosecondArray,
+        UInt64Array,
     };
-    use std::sync::Arc;
 
     fn rows(binary: bool) -> Vec<Vec<u8>> {
         let time = TimestampMicrosecondArray::from(vec![EPOCH_US + 1]).with_timezone("+00:00");

@@ -337,16 +337,10 @@ fn float(array: &dyn Array, row: usize) -> String {
         }
         _ => array.as_primitive::<Float64Type>().value(row),
     };
-    if !value.is_finite() {
-        return word(value);
-    }
-    if value != 0.0 && !(1e-4..1e15).contains(&value.abs()) {
-        let text = format!("{value:e}");
-        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
-        return format!("{digits}e{sign}{power:0>2}");
-    }
-    value.to_string()
+    let mut text = Vec::new();
+    query::double(value, &mut text);
+    // The digits are ASCII.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 fn word(value: f64) -> String {

@@ -9,8 +9,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Each sender may use 1/8 of a budget, unless a single body may be longer.
 const SENDERS: usize = 8;
@@ -26,6 +27,7 @@ pub(crate) struct Budget(Arc<State>);
 struct State {
     bytes_max: usize,
     used: Mutex<Used>,
+    turns: Mutex<HashMap<Arc<str>, Weak<AsyncMutex<()>>>>,
     rejected: Counters<{ Limit::ALL.len() }>,
 }
 
@@ -96,6 +98,9 @@ impl Sender {
     }
 }
 
+/// The turn of one body of a sender. It ends when dropped.
+pub(crate) type Turn = OwnedMutexGuard<()>;
+
 /// A part of a budget, released when dropped.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
@@ -127,6 +132,33 @@ impl Budget {
     ) -> Result<BudgetShare, Limit> {
         self.take(sender, bytes, body_max)?;
         Ok(BudgetShare { budget: self.clone(), sender: sender.clone(), bytes })
+    }
+
+    /// Waits until no other body of this sender has its turn: see [`Self::share_beyond`].
+    pub(crate) async fn turn(&self, sender: &Sender) -> Turn {
+        let turn = {
+            let mut turns = self.0.turns.lock();
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let known = turns.get(&sender.name).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turn = Arc::default();
+                turns.insert(Arc::clone(&sender.name), Arc::downgrade(&turn));
+                turn
+            })
+        };
+        turn.lock_owned().await
+    }
+
+    /// Like [`Self::share`], for the body that has the sender's turn: it may use `body_max` beyond the sender's part. It
+    /// thus ends, although other bodies of the sender hold memory and wait for more.
+    pub(crate) fn share_beyond(
+        &self,
+        sender: &Sender,
+        bytes: usize,
+        body_max: usize,
+    ) -> Result<BudgetShare, Limit> {
+        let part = body_max.max(self.0.bytes_max / SENDERS);
+        self.share(sender, bytes, part.saturating_add(body_max))
     }
 
     /// Reserves bytes for this sender; `body_max` is the maximum size of one body.
@@ -332,8 +364,11 @@ mod tests {
         assert_eq!(take(&user(7)), Err(Limit::All));
         let [first, second] = &agents;
         assert_eq!([take(first), take(first), take(first)], [Ok(()), Ok(()), Err(Limit::Sender)]);
+        // The body whose turn it is has a maximum size beyond its sender's part.
+        let beyond = |bytes| budget.share_beyond(first, bytes, 100).map(drop);
+        assert_eq!([beyond(101), beyond(100)], [Err(Limit::Sender), Ok(())]);
         assert_eq!([take(second), take(&root), take(&root)], [Ok(()), Ok(()), Err(Limit::All)]);
-        assert_eq!((budget.rejected(Limit::Sender), budget.rejected(Limit::All)), (2, 2));
+        assert_eq!((budget.rejected(Limit::Sender), budget.rejected(Limit::All)), (3, 2));
         // A body may reach the maximum size, even if that exceeds one sender's part.
         assert_eq!(Budget::new(1600).take(&one, 900, 900), Ok(()));
     }

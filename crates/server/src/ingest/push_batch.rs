@@ -7,6 +7,7 @@ use model::{
     Batch, Boot, JobKey, Kind, Labels, Metric, MetricError, Origin, SeriesEntry, SeriesTable, Tick,
 };
 use query::{Format, Line, RowBatch, encoded_rows};
+use senders::label_rejection;
 use std::collections::HashMap;
 use std::sync::Arc;
 use storage::Incoming;
@@ -87,6 +88,14 @@ impl PushBatch {
     /// Number of rows.
     pub(crate) const fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// The first row with a label that it may not have, with the reason.
+    pub(crate) fn reserved_label(&self) -> Option<(usize, String)> {
+        let mut entries = (0_u32..).zip(&self.table.entries);
+        entries.find_map(|(place, entry)| {
+            label_rejection(entry, &self.origin).map(|why| (self.row_of(place), why))
+        })
     }
 
     /// The number of the first row with the series at a place of the table, from 1.

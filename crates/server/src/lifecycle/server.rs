@@ -310,7 +310,8 @@ fn sql_engine(
         threads,
         ..sql::Limits::default()
     };
-    Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)
+    let encoder = crate::common::sql_row_encoder::encoder;
+    Sql::new(engine.clone(), sql_limits, launch, Some(encoder)).map_err(StartError::Sql)
 }
 
 fn app(

@@ -5,7 +5,9 @@ use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan};
 use datafusion::sql::parser::Statement as Parsed;
-use datafusion::sql::sqlparser::ast::{Expr as Term, Ident, SelectItem, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{
+    Expr as Term, Ident, OrderBy, OrderByExpr, OrderByKind, SelectItem, SetExpr, Statement, Value,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,43 +17,80 @@ const UNNAMED: &str = "?column?";
 const MARK: char = '\u{1}';
 
 /// Adds an alias to each duplicate column of the outer SELECT. PostgreSQL allows `max(a), max(a)`, but the planner
-/// does not. [`of`] removes the alias again.
+/// does not. [`of`] removes the alias again. So does each column with a cast, if the rows have an order: the planner names
+/// it like the column itself, by which the rows may be ordered.
 pub(crate) fn distinct(statement: &mut Parsed) {
     let Parsed::Statement(statement) = statement else { return };
     let Statement::Query(query) = &mut **statement else { return };
-    distinct_in(&mut query.body);
+    let renamed = distinct_in(&mut query.body, query.order_by.is_some());
+    let Some(OrderBy { kind: OrderByKind::Expressions(terms), .. }) = &mut query.order_by else {
+        return;
+    };
+    // A name alone is that of a result column first.
+    for OrderByExpr { expr, .. } in terms {
+        let Term::Identifier(name) = &*expr else { continue };
+        let name = normal(name);
+        let place = renamed.iter().find(|(_, known)| *known == name).map(|(place, _)| place + 1);
+        if let Some(place) = place {
+            *expr = Term::Value(Value::Number(place.to_string(), false).with_empty_span());
+        }
+    }
 }
 
-fn distinct_in(body: &mut SetExpr) {
+/// The name as the planner reads it.
+fn normal(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
+    }
+}
+
+/// Returns the places of the columns with a new alias, and their names, if these are the columns of the result.
+fn distinct_in(body: &mut SetExpr, is_ordered: bool) -> Vec<(usize, String)> {
     let select = match body {
         SetExpr::Select(select) => select,
-        SetExpr::Query(query) => return distinct_in(&mut query.body),
-        SetExpr::SetOperation { left, right, .. } => {
-            distinct_in(left);
-            return distinct_in(right);
+        SetExpr::Query(query) => {
+            distinct_in(&mut query.body, false);
+            return Vec::new();
         }
-        _ => return,
+        SetExpr::SetOperation { left, right, .. } => {
+            distinct_in(left, false);
+            distinct_in(right, false);
+            return Vec::new();
+        }
+        _ => return Vec::new(),
     };
     if select.distinct.is_some() {
-        return;
+        return Vec::new();
     }
     let is_term = |item: &SelectItem| {
         matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
     let has_wildcard = !select.projection.iter().all(is_term);
-    let mut seen = HashSet::new();
+    let (mut seen, mut names, mut renamed) = (HashSet::new(), HashSet::new(), Vec::new());
     for (position, item) in select.projection.iter_mut().enumerate() {
-        let SelectItem::UnnamedExpr(term) = item else { continue };
-        let is_new = seen.insert(without_cast(term).to_string());
-        if has_wildcard || !is_new {
-            let alias = format!(
-                "{MARK}{position}{MARK}{}",
-                name_of_term(term).unwrap_or_else(|| UNNAMED.to_owned())
-            );
-            let (expr, alias) = (term.clone(), Ident::with_quote('"', alias));
-            *item = SelectItem::ExprWithAlias { expr, alias };
+        let (term, name, is_duplicate) = match &*item {
+            SelectItem::UnnamedExpr(term) => {
+                let is_new = seen.insert(without_cast(term).to_string());
+                let name = name_of_term(term).unwrap_or_else(|| UNNAMED.to_owned());
+                let is_cast = is_ordered && matches!(term, Term::Cast { .. });
+                (term, name, has_wildcard || !is_new || is_cast)
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                let name = normal(alias);
+                let is_new = names.insert(name.clone());
+                (expr, name, !is_new)
+            }
+            _ => continue,
+        };
+        if is_duplicate {
+            let alias = Ident::with_quote('"', format!("{MARK}{position}{MARK}{name}"));
+            *item = SelectItem::ExprWithAlias { expr: term.clone(), alias };
+            renamed.push((position, name));
         }
     }
+    // The place of a column after a wildcard is unknown.
+    if has_wildcard { Vec::new() } else { renamed }
 }
 
 /// Removes casts and time zones: the planner names such a column like the column itself.

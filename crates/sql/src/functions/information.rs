@@ -12,6 +12,8 @@ use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{ShowStatementOptions, Statement};
+use pg_wire::scanner::Scanner;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Returns the SELECT for `SHOW TABLES` or `DESCRIBE TABLE`, or `None` for other statements.
@@ -98,4 +100,17 @@ fn columns() -> Result<RecordBatch> {
         ("data_type", texts(all().map(|(_, _, column)| kind(column.1)))),
         ("is_nullable", texts(all().map(|(_, _, column)| if column.2 { "YES" } else { "NO" }))),
     ])
+}
+
+/// The statement that the engine parses: that of `TABLE name` is `SELECT * FROM name`.
+pub(crate) fn without_table(text: &str) -> Cow<'_, str> {
+    let mut scanner = Scanner::new(text);
+    match scanner.token() {
+        Ok(Some((at, token))) if token.is("table") => {
+            let (before, after) = (text.get(..at), text.get(scanner.at()..));
+            let [before, after] = [before, after].map(Option::unwrap_or_default);
+            Cow::Owned(format!("{before}SELECT * FROM{after}"))
+        }
+        _ => Cow::Borrowed(text),
+    }
 }

@@ -1,12 +1,12 @@
 //! A site's own statements about a job: a file with one SELECT of `jobmetrics` per line.
 
 use crate::common::complexity;
+use crate::common::dialect::Dialect;
 use crate::common::schema::Table;
 use crate::functions::headers::name_of_term;
 use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableFactor, Visit, Visitor,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -98,7 +98,7 @@ fn claimed(
 /// Checks a statement. Returns its column names.
 fn keys(text: &str) -> Result<Vec<String>, String> {
     complexity::check(text).map_err(|error| error.to_string())?;
-    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text);
+    let parsed = Parser::parse_sql(&Dialect, text);
     let statements = parsed.map_err(|error| error.to_string())?;
     let [statement] = statements.as_slice() else {
         return Err(format!("a line has one statement, and this has {}", statements.len()));

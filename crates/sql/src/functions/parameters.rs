@@ -181,6 +181,19 @@ fn literal(parameter: &Parameter) -> Result<String, String> {
     }
 }
 
+/// The text of a value whose literal is this text or a whole number without a sign.
+pub(crate) fn plain_text(parameter: &Parameter) -> Option<String> {
+    let (kind, value) = (parameter.oid, parameter.value.as_ref()?);
+    match kind {
+        oid::INT2 | oid::INT4 | oid::INT8 | oid::OID => {
+            let number: i64 = value.trim().parse().ok()?;
+            (number >= 0).then(|| number.to_string())
+        }
+        _ if cast(kind).is_none() && oid::element(kind).is_none() => Some(value.clone()),
+        _ => None,
+    }
+}
+
 fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -1,21 +1,21 @@
 //! The SQL engine: runs a statement from its text to its result.
 
 use crate::SqlError;
-use crate::common::complexity;
 use crate::common::memory::Memory;
 use crate::common::statement_limits::{Ended, Load};
 use crate::common::wire::WireStatement;
+use crate::common::{complexity, dialect};
+use crate::functions::information::without_table;
 use crate::functions::job_requests::{DEFAULT_JOB_REQUESTS, JobRequest, read_job_requests};
 use crate::statements::encoding::Encoding;
 use crate::statements::run::TABLES_MAX;
-use crate::statements::worker::child::STACK_BYTES;
+use crate::statements::table_functions::direct::Direct;
+use crate::statements::worker::child::{NewEncoder, STACK_BYTES};
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
 use crate::statements::worker::scan::Scope;
 use crate::statements::worker::session::{Message, Session, StatementGuard};
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::sql::parser::DFParserBuilder;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::Stream;
 use jobs::Reader;
 use parking_lot::RwLock;
@@ -89,6 +89,8 @@ pub struct Sql {
     deaths: Arc<AtomicU64>,
     zone: Arc<str>,
     pool: Arc<Pool>,
+    /// Encodes the rows of statements that need no worker; `None`: each has one.
+    encoder: Option<NewEncoder>,
     runtime: Option<Runtime>,
     /// The site's statements about a job.
     job_requests: RwLock<Arc<[JobRequest]>>,
@@ -96,11 +98,17 @@ pub struct Sql {
 
 impl Sql {
     /// Creates an engine over a store and a registry. It shows times in the zone of `questions` and reads times
-    /// without a zone in it. If that zone has no name, the engine uses UTC.
+    /// without a zone in it. If that zone has no name, the engine uses UTC. With an encoder, the server itself answers
+    /// statements that only call `get_metrics`; their results are the same.
     ///
     /// # Errors
     /// The threads cannot be started.
-    pub fn new(engine: QueryEngine, limits: Limits, launch: Launch) -> Result<Self, SqlError> {
+    pub fn new(
+        engine: QueryEngine,
+        limits: Limits,
+        launch: Launch,
+        encoder: Option<NewEncoder>,
+    ) -> Result<Self, SqlError> {
         let name = engine.settings().zone.iana_name().unwrap_or("+00:00");
         let zone = if name.parse::<Tz>().is_ok() { name } else { "+00:00" };
         let zone = Arc::from(zone);
@@ -127,6 +135,7 @@ impl Sql {
             deaths,
             zone,
             pool,
+            encoder,
             runtime,
             job_requests,
         })
@@ -222,48 +231,48 @@ impl Sql {
         context: QueryContext,
         encoding: Encoding,
     ) -> Result<SqlRows, SqlError> {
-        let zone = zone.unwrap_or(&self.zone);
-        if zone.parse::<Tz>().is_err() {
-            let name: String = zone.chars().take(ZONE_CHARS_MAX).collect();
-            return Err(SqlError::Zone(name.escape_debug().to_string()));
-        }
-        check_size(text, self.limits.statement_bytes_max)?;
+        let zone = self.checked(text, zone)?;
         let permit = self.concurrency.acquire(&context.user_key, self.limits.time_max).await;
         let permit = permit.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
         };
-        let grant = self.memory.grant();
         let (deadline, seconds) = (Instant::now() + self.limits.time_max, self.limits.seconds());
-        let left_ms = u64::try_from(self.limits.time_max.as_millis()).unwrap_or(u64::MAX);
-        let begin = Begin {
-            text: text.to_owned(),
-            zone: zone.to_owned(),
-            now: context.now.0,
-            csv: encoding.format == Format::Csv,
-            like_postgrest: encoding.like_postgrest,
-            reports_reads: context.reader == Reader::Everything,
-            rows_max: self.limits.rows_max,
-            left_ms,
-            seconds,
-            memory_bytes: u64::try_from(grant.bytes()).unwrap_or(u64::MAX),
-            job_requests: self.job_requests.read().to_vec(),
-            wire,
-        };
         let (cancel, reads) = (context.cancel.clone(), Reads::default());
-        let scope = Scope { engine: self.engine.clone(), context, reads: reads.clone() };
+        let direct =
+            self.encoder.and_then(|encoder| Some((encoder, Direct::of(text, wire.as_ref())?)));
+        let begin = self.begin((text, wire), zone, &context, encoding);
+        let scope = Arc::new(Scope { engine: self.engine.clone(), context, reads: reads.clone() });
         let (to_first, first) = oneshot::channel();
         let (to_rows, rows) = mpsc::channel(1);
-        let session = Session {
-            scope: Arc::new(scope),
-            pool: Arc::clone(&self.pool),
-            held: StatementGuard::new(permit, grant, runtime.handle().clone()),
-            deaths: Arc::clone(&self.deaths),
-            begin,
-            to_rows,
+        let task = match direct {
+            Some((encoder, direct)) => {
+                let (head, answer) = direct.start(&begin, encoder, scope, deadline)?;
+                // Its receiver waits below.
+                to_first.send(Ok(head)).ok();
+                let run = move || {
+                    let last = answer.run(&to_rows);
+                    drop(permit);
+                    // Nobody may wait for the rows any more.
+                    to_rows.blocking_send(last).ok();
+                };
+                runtime.spawn_blocking(run).abort_handle()
+            }
+            None => {
+                let grant = self.memory.grant();
+                let memory_bytes = u64::try_from(grant.bytes()).unwrap_or(u64::MAX);
+                let session = Session {
+                    scope,
+                    pool: Arc::clone(&self.pool),
+                    held: StatementGuard::new(permit, grant, runtime.handle().clone()),
+                    deaths: Arc::clone(&self.deaths),
+                    begin: Begin { memory_bytes, ..begin },
+                    to_rows,
+                };
+                runtime.spawn(session.run(to_first)).abort_handle()
+            }
         };
-        let task = runtime.spawn(session.run(to_first));
-        let stop = Stop { task: task.abort_handle(), cancel };
+        let stop = Stop { task, cancel };
         match timeout_at(deadline, first).await {
             Err(_) => Err(SqlError::TooSlow(seconds)),
             Ok(Err(_)) => Err(SqlError::Internal("the statement's task ended".to_owned())),
@@ -282,6 +291,40 @@ impl Sql {
             }),
         }
     }
+
+    /// Checks the size of a text and a time zone. Returns the time zone, or that of the engine.
+    fn checked<'a>(&'a self, text: &str, zone: Option<&'a str>) -> Result<&'a str, SqlError> {
+        let zone = zone.unwrap_or(&self.zone);
+        if zone.parse::<Tz>().is_err() {
+            let name: String = zone.chars().take(ZONE_CHARS_MAX).collect();
+            return Err(SqlError::Zone(name.escape_debug().to_string()));
+        }
+        check_size(text, self.limits.statement_bytes_max).map(|()| zone)
+    }
+
+    /// What a worker receives of a statement, without its share of the memory.
+    fn begin(
+        &self,
+        (text, wire): (&str, Option<WireStatement>),
+        zone: &str,
+        context: &QueryContext,
+        encoding: Encoding,
+    ) -> Begin {
+        Begin {
+            text: text.to_owned(),
+            zone: zone.to_owned(),
+            now: context.now.0,
+            csv: encoding.format == Format::Csv,
+            like_postgrest: encoding.like_postgrest,
+            reports_reads: context.reader == Reader::Everything,
+            rows_max: self.limits.rows_max,
+            left_ms: u64::try_from(self.limits.time_max.as_millis()).unwrap_or(u64::MAX),
+            seconds: self.limits.seconds(),
+            memory_bytes: 0,
+            job_requests: self.job_requests.read().to_vec(),
+            wire,
+        }
+    }
 }
 
 fn check_size(text: &str, bytes_max: usize) -> Result<(), SqlError> {
@@ -293,9 +336,8 @@ fn check_size(text: &str, bytes_max: usize) -> Result<(), SqlError> {
 
 fn check_text(text: &str, bytes_max: usize) -> Result<(), SqlError> {
     check_size(text, bytes_max)?;
-    let parser = DFParserBuilder::new(text).with_dialect(&PostgreSqlDialect {}).build();
-    let parsed = parser.and_then(|mut parser| parser.parse_statements());
-    parsed.map(drop).map_err(|error| SqlError::of(error, 0))
+    let text = without_table(text);
+    dialect::parse(&text).map(drop).map_err(|error| SqlError::of(error, 0))
 }
 
 /// Drops the runtime without waiting for its threads, because a statement may still use one.

@@ -1,6 +1,7 @@
 //! Runs a statement in a worker.
 
 use crate::SqlError;
+use crate::common::dialect;
 use crate::common::schema::Table;
 use crate::common::wire::{Parameter, type_of_data};
 use crate::functions::guard::Guard;
@@ -37,9 +38,9 @@ use tokio::time::{Instant, timeout_at};
 /// Maximum number of tables in a statement; repeated tables count again. A thread of the server reads each.
 pub(crate) const TABLES_MAX: usize = 16;
 /// Number of rows that are encoded as text at once.
-const ENCODED_ROWS: usize = 1024;
+pub(crate) const ENCODED_ROWS: usize = 1024;
 /// Maximum text in one message in bytes.
-const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// What precedes the rows of a result.
 struct Heading {
@@ -88,10 +89,8 @@ impl Work {
         state: &SessionState,
         texts: &Texts,
     ) -> Result<(SendableRecordBatchStream, Heading), SqlError> {
-        let dialect = &state.config_options().sql_parser.dialect;
-        let parse =
-            |text: &str| state.sql_to_statement(text, dialect).map_err(|error| self.failed(error));
-        let mut statement = parse(&self.begin.text)?;
+        let parse = |text: &str| dialect::parse(text).map_err(|error| self.failed(error));
+        let mut statement = parse(&information::without_table(&self.begin.text))?;
         if let Some(select) = information::as_select(&statement)? {
             statement = parse(&select)?;
         }
@@ -238,7 +237,7 @@ impl Work {
 }
 
 /// Positions of the columns with times in a zone. `AT TIME ZONE` gives a column another zone.
-fn time_columns(schema: &Schema, zone: &str) -> Vec<usize> {
+pub(crate) fn time_columns(schema: &Schema, zone: &str) -> Vec<usize> {
     let is_time =
         |kind: &DataType| matches!(kind, DataType::Timestamp(_, Some(of)) if **of == *zone);
     let columns = schema.fields().iter().enumerate();

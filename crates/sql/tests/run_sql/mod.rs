@@ -44,7 +44,7 @@ pub(crate) fn engine(lab: &Lab, limits: Limits) -> Sql {
 }
 
 pub(crate) fn engine_with(lab: &Lab, settings: Settings, limits: Limits) -> Sql {
-    Sql::new(lab.engine(settings), limits, Launch::Threads(lines)).unwrap()
+    Sql::new(lab.engine(settings), limits, Launch::Threads(lines), Some(lines)).unwrap()
 }
 
 /// Runs a statement. Returns a line per row, with values separated by blanks.

@@ -1,11 +1,12 @@
 //! Execution of a statement: transactions, settings, and reads by the engine.
 
-use crate::lifecycle::pg::extended::Portal;
+use crate::lifecycle::pg::extended::{Lifetime, Portal};
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::{SENT_BYTES, Session};
 use crate::lifecycle::pg::statement_rows::{StatementRows, Taken, start};
 use pg_wire::backend::{EMPTY_QUERY, Report, SUSPENDED, State};
 use pg_wire::command::Command;
+use pg_wire::transaction::Modes;
 use sql::{Parameter, WireStatement};
 
 impl Session {
@@ -20,35 +21,25 @@ impl Session {
         self.settings.note_query(reads_or_writes(&portal.command));
         match portal.command.clone() {
             Command::Empty => self.out.empty(EMPTY_QUERY),
-            Command::Begin(is_read_only) => {
+            Command::Begin { starts, modes } => {
                 if self.state == State::Open {
                     self.warn("25001", "there is already a transaction in progress");
+                } else {
+                    self.pending.begin(self.app.now());
                 }
                 self.state = State::Open;
-                self.set_read_only(is_read_only)?;
-                self.done("BEGIN");
+                self.set_modes("", modes)?;
+                self.done(if starts { "START TRANSACTION" } else { "BEGIN" });
             }
             Command::Commit => return self.commit().await,
             Command::Rollback => self.rollback(),
             command @ (Command::Savepoint(_) | Command::Release(_) | Command::RollbackTo(_)) => {
                 self.savepoint(command)?;
             }
-            Command::Set { name, value, local } => {
-                if local {
-                    self.warn_without_transaction("SET LOCAL");
-                }
-                self.settings.set(&name, value.as_deref(), local)?;
-                self.done("SET");
-            }
-            Command::SetTransaction(is_read_only) => {
-                self.warn_without_transaction("SET TRANSACTION");
-                self.set_read_only(is_read_only)?;
-                self.done("SET");
-            }
-            Command::ResetAll => {
-                self.settings.reset();
-                self.done("RESET");
-            }
+            command @ (Command::Set { .. }
+            | Command::SetTransaction(_)
+            | Command::SetSession(_)
+            | Command::Reset(_)) => self.set(command)?,
             Command::Show(name) => self.show(&name, announces)?,
             Command::Discard(what) => self.discard(&what)?,
             Command::Prepare { name, types, query } => {
@@ -99,6 +90,37 @@ impl Session {
         Ok(())
     }
 
+    fn set(&mut self, command: Command) -> Result<(), Failure> {
+        match command {
+            Command::Set { name, value, local } => {
+                if local {
+                    self.warn_without_transaction("SET LOCAL");
+                }
+                self.settings.set(&name, value.as_deref(), local)?;
+                self.done("SET");
+            }
+            Command::SetTransaction(modes) => {
+                self.warn_without_transaction("SET TRANSACTION");
+                self.set_modes("", modes)?;
+                self.done("SET");
+            }
+            Command::SetSession(modes) => {
+                self.set_modes("default_", modes)?;
+                self.done("SET");
+            }
+            Command::Reset(Some(name)) => {
+                self.settings.set(&name, None, false)?;
+                self.done("RESET");
+            }
+            Command::Reset(None) => {
+                self.settings.reset();
+                self.done("RESET");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn savepoint(&mut self, command: Command) -> Result<(), Failure> {
         match command {
             Command::Savepoint(name) => {
@@ -136,7 +158,6 @@ impl Session {
     async fn commit(&mut self) -> Result<(), Failure> {
         let has_failed = self.state == State::Failed;
         self.state = State::Idle;
-        self.end_portals();
         if has_failed {
             self.discard_pending();
             self.done("ROLLBACK");
@@ -144,6 +165,7 @@ impl Session {
         }
         self.store_pending().await?;
         self.settings.commit();
+        self.end_portals();
         self.done("COMMIT");
         Ok(())
     }
@@ -151,20 +173,27 @@ impl Session {
     fn rollback(&mut self) {
         self.state = State::Idle;
         self.discard_pending();
-        self.end_portals();
         self.done("ROLLBACK");
     }
 
-    /// Drops what a transaction has inserted and set.
+    /// Drops what a transaction has inserted, set and declared.
     pub(super) fn discard_pending(&mut self) {
         self.pending.clear();
         self.settings.rollback();
+        self.extended.portals.retain(|_, portal| portal.lifetime == Lifetime::Session);
     }
 
-    fn set_read_only(&mut self, is_read_only: Option<bool>) -> Result<(), Failure> {
-        let Some(is_read_only) = is_read_only else { return Ok(()) };
-        let value = if is_read_only { "on" } else { "off" };
-        self.settings.set("transaction_read_only", Some(value), true)?;
+    /// Sets the modes of this transaction, or with the prefix `default_` those of later ones.
+    fn set_modes(&mut self, prefix: &str, modes: Modes) -> Result<(), Failure> {
+        let is_local = prefix.is_empty();
+        if let Some(is_read_only) = modes.is_read_only {
+            let value = if is_read_only { "on" } else { "off" };
+            self.settings.set(&format!("{prefix}transaction_read_only"), Some(value), is_local)?;
+        }
+        if let Some(isolation) = modes.isolation {
+            let name = format!("{prefix}transaction_isolation");
+            self.settings.set(&name, Some(isolation), is_local)?;
+        }
         Ok(())
     }
 
@@ -179,9 +208,12 @@ impl Session {
         }
     }
 
-    /// Drops the portals of a transaction that ends.
+    /// Drops the portals of a transaction that ends, and keeps the cursors that outlive it.
     pub(super) fn end_portals(&mut self) {
-        self.extended.portals.retain(|_, portal| portal.holds);
+        self.extended.portals.retain(|_, portal| portal.lifetime != Lifetime::Transaction);
+        for portal in self.extended.portals.values_mut() {
+            portal.lifetime = Lifetime::Session;
+        }
     }
 
     fn discard(&mut self, what: &str) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Cursors: DECLARE, FETCH, MOVE and CLOSE. A cursor is a portal.
 
-use crate::lifecycle::pg::extended::{Portal, no_portal};
+use crate::lifecycle::pg::extended::{Lifetime, Portal, no_portal};
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::{SENT_BYTES, Session};
 use crate::lifecycle::pg::statement_rows::{StatementRows, Taken};
@@ -23,7 +23,7 @@ impl Session {
             rows: None,
             count: 0,
             is_done: false,
-            holds,
+            lifetime: if holds { Lifetime::Held } else { Lifetime::Transaction },
         };
         if self.state == State::Idle && !holds {
             let what = "DECLARE CURSOR can only be used in transaction blocks";
@@ -64,19 +64,43 @@ impl Session {
         skips: bool,
         announces: bool,
     ) -> Result<u64, Failure> {
-        let max = match count {
-            Count::All => u64::MAX,
-            Count::Next(count) => count.into(),
-        };
-        let rows = self.open_rows(cursor).await?;
-        if skips {
-            return self.skip_rows(rows, max).await;
-        }
-        if announces {
-            let columns = rows.columns.clone();
+        // The message of the columns precedes the rows, even if there are none.
+        if announces && !skips {
+            let columns = self.open_rows(cursor).await?.columns.clone();
             self.out.0.extend(columns);
         }
-        self.send_rows(rows, max).await.map(|(count, _)| count)
+        let is_at_a_row = cursor.count > 0 && !cursor.is_done;
+        let (before, max) = match count {
+            Count::All => (0, u64::MAX),
+            Count::Next(count) => (0, count),
+            Count::Relative(count) => (count.saturating_sub(1), 1),
+            Count::Absolute(number) => match rows_before(cursor, number) {
+                Some(before) => (before, number.min(1)),
+                None => return Err(only_forward()),
+            },
+            Count::Current if skips => return Ok(u64::from(is_at_a_row)),
+            Count::Current if !is_at_a_row => return Ok(0),
+            Count::Current | Count::Backward => return Err(only_forward()),
+        };
+        self.advance(cursor, before, true).await?;
+        self.advance(cursor, max, skips).await
+    }
+
+    /// Sends or skips the next rows of a cursor. Returns their number.
+    async fn advance(
+        &mut self,
+        cursor: &mut Portal,
+        max: u64,
+        skips: bool,
+    ) -> Result<u64, Failure> {
+        let rows = self.open_rows(cursor).await?;
+        let count = match skips {
+            true => self.skip_rows(rows, max).await?,
+            false => self.send_rows(rows, max).await?.0,
+        };
+        cursor.count = cursor.count.saturating_add(count);
+        cursor.is_done |= count < max;
+        Ok(count)
     }
 
     async fn skip_rows(&self, rows: &mut StatementRows, max: u64) -> Result<u64, Failure> {
@@ -101,4 +125,23 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// How many rows are skipped before the row of a number, from 1; `None`: the cursor would have to go back, as PostgreSQL
+/// decides it.
+fn rows_before(cursor: &Portal, number: u64) -> Option<u64> {
+    let (skipped, position) = (number.saturating_sub(1), cursor.count);
+    let is_at_start = position == 0 && !cursor.is_done;
+    if is_at_start {
+        return Some(skipped);
+    }
+    let position = position.saturating_add(u64::from(cursor.is_done));
+    let goes_back = skipped <= cursor.count / 2 || number <= position;
+    (!goes_back).then(|| skipped.saturating_sub(position))
+}
+
+fn only_forward() -> Failure {
+    let report = Report::error("55000", "cursor can only scan forward");
+    let hint = "Cursors have no SCROLL here: declare it again to read its rows again.".to_owned();
+    Report { hint: Some(hint), ..report }.into()
 }

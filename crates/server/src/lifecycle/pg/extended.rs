@@ -46,8 +46,18 @@ pub(super) struct Portal {
     pub(super) count: u64,
     /// Whether it has ended.
     pub(super) is_done: bool,
-    /// Whether it is a cursor of DECLARE that outlives its transaction.
-    pub(super) holds: bool,
+    pub(super) lifetime: Lifetime,
+}
+
+/// How long a portal lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lifetime {
+    /// Until its transaction ends.
+    Transaction,
+    /// As long as the session, once its transaction succeeds.
+    Held,
+    /// As long as the session.
+    Session,
 }
 
 /// Prepared statements and portals of a session, by name.
@@ -125,7 +135,7 @@ impl Portal {
             rows: None,
             count: 0,
             is_done: false,
-            holds: false,
+            lifetime: Lifetime::Transaction,
         }
     }
 

@@ -15,6 +15,7 @@ use pg_wire::backend::{Messages, Report};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,14 +197,16 @@ async fn by_tcp(stream: TcpStream, theirs: SocketAddr, serving: PgServing) {
         (None, true) => Peer::Unknown,
         (None, false) => Peer::Address(theirs.ip().to_canonical()),
     };
-    let greeted = Greeted { ends, owner, is_local, is_unix: false };
+    let socket = stream.as_fd().try_clone_to_owned().ok();
+    let greeted = Greeted { ends, owner, is_local, is_unix: false, socket };
     limited(stream, peer, greeted, serving).await;
 }
 
 async fn by_unix(stream: UnixStream, serving: PgServing) {
     let owner = stream.peer_cred().ok().map(|peer| peer.uid());
     let ends = Ends { theirs: LOCAL, ours: LOCAL };
-    let greeted = Greeted { ends, owner, is_local: true, is_unix: true };
+    let socket = stream.as_fd().try_clone_to_owned().ok();
+    let greeted = Greeted { ends, owner, is_local: true, is_unix: true, socket };
     let peer = owner.map_or(Peer::Unknown, Peer::User);
     limited(stream, peer, greeted, serving).await;
 }

@@ -16,6 +16,7 @@ use crate::lifecycle::pg::writes::PendingRows;
 use pg_wire::backend::{EMPTY_QUERY, Messages, Report, State};
 use pg_wire::frontend::Message;
 use pg_wire::scanner::statements;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -48,7 +49,7 @@ pub(super) struct Session {
 }
 
 /// Serves a session until it ends.
-pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
+pub(super) async fn serve(admitted: Admitted, socket: Option<OwnedFd>, app: &Arc<App>) {
     let Admitted { stream, caller, credentials, user, parameters, negotiates } = admitted;
     let (from, mut output) = tokio::io::split(stream);
     let mut out = Messages::default();
@@ -82,7 +83,7 @@ pub(super) async fn serve(admitted: Admitted, app: &Arc<App>) {
     let (to_gone, gone) = watch::channel(false);
     let may_write = matches!(caller.rights, Rights::Push(_) | Rights::Admin(_));
     let reads = (Arc::clone(app), Sender::of(&caller), may_write);
-    let reading = tokio::spawn(read_messages(from, to, to_gone, reads));
+    let reading = tokio::spawn(read_messages((from, socket), to, to_gone, reads));
     let mut session = Session {
         app: Arc::clone(app),
         caller,
@@ -170,6 +171,7 @@ impl Session {
                 | Message::Parse { .. }
                 | Message::Describe(..)
                 | Message::Execute(..)
+                | Message::Sync
         ) {
             self.identify()?;
         }
@@ -204,7 +206,7 @@ impl Session {
     }
 
     /// Identifies the caller again: a token may have expired, been revoked, or have other rights since the session began.
-    fn identify(&mut self) -> Result<(), Failure> {
+    pub(super) fn identify(&mut self) -> Result<(), Failure> {
         match self.credentials.caller(&self.app) {
             Ok(caller) => self.caller = caller,
             Err(error) => {

@@ -1,6 +1,7 @@
 //! Parameters of a session: those that clients set and read. Few of them change anything.
 
 use pg_wire::backend::Report;
+use pg_wire::transaction::ISOLATIONS;
 use sql::Zone;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ enum Rule {
     Encoding,
     /// A time limit.
     Time,
+    /// The isolation of transactions.
+    Isolation,
 }
 
 /// A parameter: name, default, treatment, and whether the server reports its changes.
@@ -52,8 +55,8 @@ const PARAMETERS: &[Spec] = &[
     ("search_path", "\"$user\", public", Rule::Any, false),
     ("bytea_output", "hex", Rule::Any, false),
     ("client_min_messages", "notice", Rule::Any, false),
-    ("transaction_isolation", "read committed", Rule::Any, false),
-    ("default_transaction_isolation", "read committed", Rule::Any, false),
+    ("transaction_isolation", "read committed", Rule::Isolation, false),
+    ("default_transaction_isolation", "read committed", Rule::Isolation, false),
     ("transaction_read_only", "off", Rule::Bool, false),
     ("transaction_deferrable", "off", Rule::Bool, false),
     ("max_identifier_length", "63", Rule::Fixed, false),
@@ -71,6 +74,9 @@ const PARAMETERS: &[Spec] = &[
 /// Whether the transaction only reads, and whether the next ones do.
 const READ_ONLY: &str = "transaction_read_only";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
+/// The isolation of the transaction, and that of the next ones.
+const ISOLATION: &str = "transaction_isolation";
+const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 
 /// The parameters of a session. All changes are those of a transaction, which may be a single statement.
 #[derive(Clone, Debug)]
@@ -172,6 +178,7 @@ impl SessionSettings {
                 known.contains(&&*value.to_lowercase().replace('\'', ""))
             }
             Rule::Time => time(&value).is_some(),
+            Rule::Isolation => ISOLATIONS.contains(&&*value.to_lowercase()),
         };
         if !is_valid {
             return Err(invalid(&value));
@@ -179,13 +186,18 @@ impl SessionSettings {
         let value = match (rule, boolean(&value)) {
             // Clients compare the names that PostgreSQL reports.
             (Rule::Encoding, _) => "UTF8".to_owned(),
+            (Rule::Isolation, _) => value.to_lowercase(),
             (Rule::Bool, Some(is_on)) => if is_on { "on" } else { "off" }.to_owned(),
             _ => value,
         };
         if *name == READ_ONLY && value == "off" {
             self.must_be_able_to_write()?;
         }
-        let is_of_transaction = local || *name == READ_ONLY;
+        if *name == ISOLATION && self.has_queried && self.show(ISOLATION)?.1 != value {
+            let what = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(Report::error("25001", what));
+        }
+        let is_of_transaction = local || matches!(*name, READ_ONLY | ISOLATION);
         let all =
             [Some(&mut self.now.current), (!is_of_transaction).then_some(&mut self.now.lasting)];
         for values in all.into_iter().flatten() {
@@ -214,17 +226,17 @@ impl SessionSettings {
 
     /// Sets all parameters to their defaults, except that of the transaction.
     pub(super) fn reset(&mut self) {
-        let mode = self.is_read_only();
+        let modes = [READ_ONLY, ISOLATION].map(|name| (name, value(&self.now.current, name)));
         self.now.current.clone_from(&self.defaults);
         self.now.lasting.clone_from(&self.defaults);
-        self.set_read_only(mode);
+        modes.into_iter().for_each(|(name, mode)| self.put(name, mode));
     }
 
-    fn set_read_only(&mut self, is_read_only: bool) {
-        if let Ok((place, _)) = place(READ_ONLY)
+    fn put(&mut self, name: &str, value: String) {
+        if let Ok((place, _)) = place(name)
             && let Some(slot) = self.now.current.get_mut(place)
         {
-            *slot = if is_read_only { "on" } else { "off" }.to_owned();
+            *slot = value;
         }
     }
 
@@ -274,7 +286,7 @@ impl SessionSettings {
     /// Drops the savepoints from this place on. Only whether the transaction reads returns to what it was.
     pub(super) fn release(&mut self, place: usize) {
         if let Some(values) = self.savepoints.get(place) {
-            self.set_read_only(is_on(&values.current, READ_ONLY));
+            self.put(READ_ONLY, value(&values.current, READ_ONLY));
         }
         self.savepoints.truncate(place);
     }
@@ -298,7 +310,8 @@ impl SessionSettings {
         self.now = Values { current: self.before.clone(), lasting: self.before.clone() };
         self.savepoints.clear();
         self.has_queried = false;
-        self.set_read_only(is_on(&self.before, DEFAULT_READ_ONLY));
+        self.put(READ_ONLY, value(&self.before, DEFAULT_READ_ONLY));
+        self.put(ISOLATION, value(&self.before, DEFAULT_ISOLATION));
     }
 
     /// Whether a write is an error.
@@ -313,9 +326,12 @@ impl SessionSettings {
     }
 }
 
+fn value(values: &[String], name: &str) -> String {
+    place(name).ok().and_then(|(place, _)| values.get(place)).cloned().unwrap_or_default()
+}
+
 fn is_on(values: &[String], name: &str) -> bool {
-    let value = place(name).ok().and_then(|(place, _)| values.get(place));
-    value.is_some_and(|value| value == "on")
+    value(values, name) == "on"
 }
 
 /// Reads a Boolean value: the beginning of a word, if it is the beginning of no other.
@@ -453,5 +469,27 @@ mod tests {
         set(&mut settings, "on").unwrap();
         settings.release(0);
         assert!(!settings.is_read_only());
+    }
+
+    #[test]
+    fn an_isolation_is_that_of_its_transaction() {
+        let mut settings = SessionSettings::new("alice", "UTC");
+        let code = |result: Result<(), Report>| result.map_err(|report| report.code);
+        let set = |settings: &mut SessionSettings, name, value| {
+            code(settings.set(name, Some(value), false))
+        };
+        assert_eq!(set(&mut settings, ISOLATION, "Serializable"), Ok(()));
+        assert_eq!(settings.show(ISOLATION).unwrap().1, "serializable");
+        assert_eq!(set(&mut settings, ISOLATION, "strong"), Err("22023"));
+        settings.note_query(true);
+        assert_eq!(set(&mut settings, ISOLATION, "read committed"), Err("25001"));
+        settings.reset();
+        assert_eq!(settings.show(ISOLATION).unwrap().1, "serializable");
+        settings.commit();
+        assert_eq!(settings.show(ISOLATION).unwrap().1, "read committed");
+        assert_eq!(set(&mut settings, DEFAULT_ISOLATION, "repeatable read"), Ok(()));
+        assert_eq!(settings.show(ISOLATION).unwrap().1, "read committed");
+        settings.commit();
+        assert_eq!(settings.show(ISOLATION).unwrap().1, "repeatable read");
     }
 }

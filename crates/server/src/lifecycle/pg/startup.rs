@@ -17,6 +17,7 @@ use kernel::Root;
 use kernel::user_files::uid_of;
 use pg_wire::backend::{Messages, Report};
 use pg_wire::frontend::{Message, STARTUP_BYTES_MAX, Startup, message, startup};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
@@ -42,6 +43,8 @@ pub(super) struct Greeted {
     pub(super) owner: Option<u32>,
     pub(super) is_local: bool,
     pub(super) is_unix: bool,
+    /// The socket of the connection, which tells when the client has closed its end.
+    pub(super) socket: Option<OwnedFd>,
 }
 
 /// A client that is known.
@@ -109,7 +112,7 @@ pub(super) async fn meet(stream: Box<dyn Stream>, greeted: Greeted, serving: &Pg
     let report = match tokio::time::timeout(app.limits.handshake_time, started).await {
         Ok(Ok(Some(admitted))) => {
             counts.arrivals.add(Arrival::Served, 1);
-            return serve(admitted, app).await;
+            return serve(admitted, greeted.socket, app).await;
         }
         Ok(Ok(None) | Err(Rejected::Silent)) => return,
         Ok(Err(Rejected::Report(report))) => report,

@@ -182,17 +182,14 @@ impl StatementRows {
     ) -> Result<Taken, Failure> {
         let mut count = 0;
         loop {
+            let (rows, bytes) =
+                self.whole_rows(rows_max - count, bytes_max.saturating_sub(to.0.len()));
             let waiting = self.rest.get(self.at..).unwrap_or_default();
-            match first_message(waiting) {
-                Some(_) if count == rows_max => return Ok(Taken::Some(count)),
-                Some(length) => {
-                    to.0.extend_from_slice(waiting.get(..length).unwrap_or_default());
-                    self.at += length;
-                    count += 1;
-                    if to.0.len() >= bytes_max {
-                        return Ok(Taken::Full(count));
-                    }
-                }
+            to.0.extend_from_slice(waiting.get(..bytes).unwrap_or_default());
+            (count, self.at) = (count + rows, self.at + bytes);
+            match first_message(waiting.get(bytes..).unwrap_or_default()) {
+                _ if rows > 0 && to.0.len() >= bytes_max => return Ok(Taken::Full(count)),
+                Some(_) => return Ok(Taken::Some(count)),
                 None if self.has_ended => return Ok(Taken::All(count)),
                 None => {
                     self.rest.drain(..self.at);
@@ -201,6 +198,19 @@ impl StatementRows {
                 }
             }
         }
+    }
+
+    /// Number and bytes of the next rows: at most `rows_max`, until they have `bytes_max` bytes.
+    fn whole_rows(&self, rows_max: u64, bytes_max: usize) -> (u64, usize) {
+        let waiting = self.rest.get(self.at..).unwrap_or_default();
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < rows_max
+            && (rows == 0 || bytes < bytes_max)
+            && let Some(length) = first_message(waiting.get(bytes..).unwrap_or_default())
+        {
+            (rows, bytes) = (rows + 1, bytes + length);
+        }
+        (rows, bytes)
     }
 
     async fn next_piece(&mut self, interrupt: &mut Interrupt) -> Result<(), Failure> {

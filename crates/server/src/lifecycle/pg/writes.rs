@@ -1,16 +1,17 @@
 //! INSERT and COPY: rows are checked as those of `insert_metrics` are, and stored in one batch for each transaction.
 
 use crate::api::batch_routes::stopping;
-use crate::api::push_routes::{limit, push_error, row_reader, store_once};
+use crate::api::push_routes::{limit, of_rejected_row, push_error, row_reader, store_once};
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::common::pg_counts::PgLimit;
 use crate::common::tasks::stopped;
-use crate::http::body::{BudgetShare, Sender};
+use crate::http::body::{BudgetShare, Sender, Turn};
 use crate::ingest::inserter::PushSender;
 use crate::ingest::push_batch::PushBatch;
-use crate::lifecycle::pg::input::Input;
+use crate::ingest::push_rows::row_error;
+use crate::lifecycle::pg::input::{Input, SHARE_STEP};
 use crate::lifecycle::pg::reports::Failure;
 use crate::lifecycle::pg::session::{SENT_BYTES, Session};
 use crate::lifecycle::pg::statement_rows::{Interrupt, Taken};
@@ -23,6 +24,7 @@ use sql::Parameter;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 /// Most savepoints of a transaction.
 const SAVEPOINTS_MAX: usize = 64;
@@ -40,6 +42,10 @@ pub(super) struct PendingRows {
     savepoints: Vec<(String, usize, usize)>,
     /// The memory of rows that wait for the end of their transaction.
     shares: Vec<BudgetShare>,
+    /// When the transaction block began: the time of its rows without one.
+    since: Option<Timestamp>,
+    /// The turn of the sender, if the transaction needs more memory than its part.
+    turn: Option<Turn>,
 }
 
 fn bytes_of(row: &Row) -> usize {
@@ -49,6 +55,10 @@ fn bytes_of(row: &Row) -> usize {
 impl PendingRows {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    pub(super) const fn begin(&mut self, now: Timestamp) {
+        self.since = Some(now);
     }
 
     pub(super) fn savepoint(&mut self, name: String) -> Result<(), Report> {
@@ -136,7 +146,7 @@ impl Session {
 
     /// Receives the rows of a COPY.
     async fn copied(&mut self) -> Result<(Vec<u8>, Vec<BudgetShare>), Failure> {
-        let (max, sender) = (self.app.limits.push_body_bytes_max, Sender::of(&self.caller));
+        let max = self.app.limits.push_body_bytes_max;
         let (mut bytes, mut shares, mut failed): (Vec<u8>, Vec<BudgetShare>, Option<Report>) =
             (Vec::new(), Vec::new(), None);
         // What a client sent before it disconnected is read, and the input then tells that it has gone.
@@ -146,10 +156,7 @@ impl Session {
         loop {
             let input = tokio::select! {
                 biased;
-                () = stopped(&mut stopping) => {
-                    let report = Report::fatal("57P01", "the server is stopping");
-                    return Err(Failure::Fatal(Box::new(report)));
-                }
+                () = stopped(&mut stopping) => return Err(is_stopping()),
                 why = interrupt.wait() => return Err(why),
                 input = self.input.recv() => input.unwrap_or(Input::Gone),
             };
@@ -157,18 +164,20 @@ impl Session {
                 Input::Message(Message::CopyData(piece), _) if failed.is_none() => {
                     let length = bytes.len().saturating_add(piece.len());
                     while failed.is_none() && length > shares.len().saturating_mul(STEP_BYTES) {
-                        match self.app.bodies.batches.share(&sender, STEP_BYTES, max) {
+                        match self.share(max, &mut interrupt).await? {
                             _ if length > max => failed = Some(self.too_many_bytes()),
-                            Ok(share) => shares.push(share),
-                            Err(_) => failed = Some(self.too_much_memory()),
+                            Some(share) => shares.push(share),
+                            None => failed = Some(self.too_much_memory()),
                         }
                     }
                     match failed {
                         None => bytes.extend(piece),
-                        Some(_) => bytes = Vec::new(),
+                        Some(_) => (bytes, shares) = (Vec::new(), Vec::new()),
                     }
                 }
                 Input::Message(Message::CopyDone, _) => {
+                    // Meanwhile the token may have been revoked.
+                    self.identify()?;
                     return failed.map_or(Ok((bytes, shares)), |report| Err(report.into()));
                 }
                 Input::Message(Message::CopyFail(why), _) => {
@@ -201,7 +210,12 @@ impl Session {
     }
 
     /// Stores rows at once, or at the end of the transaction.
-    async fn write(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+    async fn write(&mut self, mut rows: Vec<Row>) -> Result<(), Failure> {
+        if let Some(since) = self.pending.since {
+            for at in rows.iter_mut().filter_map(|row| row.first_mut()) {
+                at.get_or_insert_with(|| since.to_string());
+            }
+        }
         let bytes: usize = rows.iter().map(bytes_of).sum();
         let all = self.pending.bytes.saturating_add(bytes);
         let (count, rows_max) = (self.pending.rows.len() + rows.len(), self.rows_max());
@@ -221,7 +235,7 @@ impl Session {
             // The statement with a wrong row fails, not the end of its transaction.
             let (app, caller) = (&self.app, &self.caller);
             read_rows(app, &PushSender::of_program(caller)?, app.now(), rows.clone()).await?;
-            self.reserve(all)?;
+            self.reserve(all).await?;
         }
         self.pending.rows.extend(rows);
         self.pending.bytes = all;
@@ -229,16 +243,48 @@ impl Session {
     }
 
     /// Reserves the memory of rows that wait.
-    fn reserve(&mut self, bytes: usize) -> Result<(), Failure> {
-        let sender = Sender::of(&self.caller);
+    async fn reserve(&mut self, bytes: usize) -> Result<(), Failure> {
         let max = self.app.limits.push_body_bytes_max.saturating_mul(WAITING_FACTOR);
+        let mut interrupt = self.interrupt();
         while self.pending.shares.len().saturating_mul(STEP_BYTES) < bytes {
-            match self.app.bodies.batches.share(&sender, STEP_BYTES, max) {
-                Ok(share) => self.pending.shares.push(share),
-                Err(_) => return Err(self.too_much_memory().into()),
+            match self.share(max, &mut interrupt).await? {
+                Some(share) => self.pending.shares.push(share),
+                None => return Err(self.too_much_memory().into()),
             }
         }
         Ok(())
+    }
+
+    /// Reserves a step of memory for rows; `None`: there was none in time. If the sender's part of the memory is in use, the
+    /// transactions of the sender take turns: the one whose turn it is may use more, until it ends.
+    async fn share(
+        &mut self,
+        max: usize,
+        interrupt: &mut Interrupt,
+    ) -> Result<Option<BudgetShare>, Failure> {
+        let (budget, sender) = (&self.app.bodies.batches, Sender::of(&self.caller));
+        if let Ok(share) = budget.share(&sender, STEP_BYTES, max) {
+            return Ok(Some(share));
+        }
+        let most = self.app.limits.push_body_bytes_max.saturating_mul(WAITING_FACTOR);
+        let turn = &mut self.pending.turn;
+        let reserved = async {
+            if turn.is_none() {
+                *turn = Some(budget.turn(&sender).await);
+            }
+            loop {
+                match budget.share_beyond(&sender, STEP_BYTES, most) {
+                    Ok(share) => return share,
+                    Err(_) => sleep(SHARE_STEP).await,
+                }
+            }
+        };
+        let mut stopping = self.app.stopping.clone();
+        tokio::select! {
+            () = stopped(&mut stopping) => Err(is_stopping()),
+            why = interrupt.wait() => Err(why),
+            reserved = timeout(self.app.limits.body_time, reserved) => Ok(reserved.ok()),
+        }
     }
 
     /// Stores the rows of the transaction.
@@ -295,6 +341,10 @@ impl Session {
     }
 }
 
+fn is_stopping() -> Failure {
+    Failure::Fatal(Box::new(Report::fatal("57P01", "the server is stopping")))
+}
+
 /// Stores a program's rows, and returns their number.
 async fn store_rows(app: &Arc<App>, caller: &Caller, rows: Vec<Row>) -> Result<usize, HttpError> {
     if !app.ready() {
@@ -319,7 +369,12 @@ async fn read_rows(
     let rows = rows.await.ok_or_else(|| HttpError::fault(&"reading rows ended early"))??;
     let batch =
         PushBatch::new(sender.origin.clone(), rows, &HashMap::new(), sender.inserter.clone());
-    batch.map_err(|error| push_error(&error))
+    let batch = batch.map_err(|error| push_error(&error))?;
+    // The store rejects them, too, but only at the end of the transaction.
+    match batch.reserved_label() {
+        Some((row, why)) => Err(row_error(row, of_rejected_row(why))),
+        None => Ok(batch),
+    }
 }
 
 /// The fields of a row's message.

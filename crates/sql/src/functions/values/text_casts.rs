@@ -1,12 +1,12 @@
-//! Casts to text give PostgreSQL's text: those of times, intervals, lists and labels.
+//! Casts to text give PostgreSQL's text: those of times, intervals, lists, labels and doubles.
 
 use crate::common::schema::is_json;
 use crate::functions::instants::Zone;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, DurationMicrosecondType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, DurationMicrosecondType, Float64Type, IntervalMonthDayNanoType, IntervalUnit,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
@@ -104,7 +104,10 @@ impl TextCasts {
                     || is_json(&from)
                     || matches!(
                         kind,
-                        DataType::Interval(_) | DataType::Duration(_) | DataType::Timestamp(..)
+                        DataType::Interval(_)
+                            | DataType::Duration(_)
+                            | DataType::Timestamp(..)
+                            | DataType::Float64
                     )
             });
         if !is_ours {
@@ -187,6 +190,12 @@ fn text_of(array: &ArrayRef, row: usize) -> Result<String, ArrowError> {
             let array = cast(array, &kind)?;
             let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
             Ok(time_text(micros, zone.as_ref()))
+        }
+        DataType::Float64 => {
+            let mut text = Vec::new();
+            query::double(array.as_primitive::<Float64Type>().value(row), &mut text);
+            // The digits are ASCII.
+            Ok(String::from_utf8(text).unwrap_or_default())
         }
         DataType::Boolean => Ok(if array.as_boolean().value(row) { "t" } else { "f" }.to_owned()),
         DataType::List(_) => {

@@ -4,6 +4,7 @@
 //! time. A statement that fails gives null and a warning. If the rows of the job cannot be read, the call fails.
 
 use crate::SqlError;
+use crate::common::dialect;
 use crate::common::schema::Table;
 use crate::functions::guard::Guard;
 use crate::functions::headers;
@@ -133,8 +134,7 @@ async fn values(
     let state = state(work, &Tables::OfJob(arguments), guard, &texts)?;
     let row = async {
         let failed = |error| work.failed(error);
-        let dialect = &state.config_options().sql_parser.dialect;
-        let mut statement = state.sql_to_statement(&request.text, dialect).map_err(failed)?;
+        let mut statement = dialect::parse(&request.text).map_err(failed)?;
         literals::prepare(&mut statement)?;
         headers::distinct(&mut statement);
         let (plan, _) = work.plan(&state, statement, &texts).await?;

@@ -1,5 +1,6 @@
 //! Kwollect's functions in a FROM clause: `get_metrics(nodes => 'n1')`, with or without the schema `api`.
 
+pub(crate) mod direct;
 pub(crate) mod job_metrics;
 pub(crate) mod subqueries;
 

@@ -3,6 +3,7 @@
 
 use super::{function, order_arguments};
 use crate::SqlError;
+use crate::common::dialect;
 use crate::functions::string_limits::Texts;
 use crate::statements::run::Work;
 use datafusion::arrow::array::AsArray;
@@ -54,9 +55,8 @@ async fn value(
     term: &str,
 ) -> Result<Option<String>, SqlError> {
     let failed = |error| work.failed(error);
-    let dialect = &state.config_options().sql_parser.dialect;
     let select = format!("SELECT {term}");
-    let mut statement = state.sql_to_statement(&select, dialect).map_err(failed)?;
+    let mut statement = dialect::parse(&select).map_err(failed)?;
     order_arguments(&mut statement)?;
     let (plan, _) = work.plan(state, statement, texts).await?;
     let plan = state.create_physical_plan(&plan).await.map_err(failed)?;

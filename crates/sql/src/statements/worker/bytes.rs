@@ -24,6 +24,11 @@ impl MessageWriter {
         self.0
     }
 
+    /// Returns the values alone.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     pub(crate) fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }

@@ -1,5 +1,8 @@
-//! Rows of COPY, as text, CSV or binary.
+//! Rows of COPY, as text, CSV or binary. `lines`: the ends of lines.
 
+mod lines;
+
+use self::lines::{LineEnd, LineEnds, Lines};
 use crate::frontend::{Malformed, Reader};
 use crate::oid;
 use crate::parameters::text;
@@ -139,17 +142,21 @@ impl Rows<'_> {
     }
 
     fn text(mut self, text: &str, options: &Options) -> Result<Vec<Row>, BadRow> {
-        if options.matches
-            && let Some(head) = text.lines().next()
-        {
-            let names = fields_of(head, options.delimiter).into_iter().map(unescaped);
-            self.check_head(&names.collect::<Vec<_>>())?;
-        }
-        for line in text.lines().skip(usize::from(options.header)) {
+        let mut lines = Lines::new(text);
+        let mut is_head = options.header;
+        while let Some(line) = lines.next() {
+            let number = self.rows.len() + 1;
+            let line = line.or_else(|what| bad(number, what))?;
+            if std::mem::take(&mut is_head) {
+                if options.matches {
+                    let names = fields_of(line, options.delimiter).into_iter().map(unescaped);
+                    self.check_head(&names.collect::<Vec<_>>())?;
+                }
+                continue;
+            }
             if line == "\\." || self.is_full() {
                 break;
             }
-            let number = self.rows.len() + 1;
             let mut fields = Vec::new();
             for field in fields_of(line, options.delimiter) {
                 let is_null = field == options.null;
@@ -167,13 +174,11 @@ impl Rows<'_> {
     }
 
     fn csv(mut self, text: &str, options: &Options) -> Result<Vec<Row>, BadRow> {
-        let mut records = Records { rest: text, options };
+        let mut records = Records { rest: text, ends: LineEnds::default(), options };
         let mut is_head = options.header;
-        while !records.rest.is_empty() && records.rest.trim_end() != "\\." && !self.is_full() {
+        while !records.rest.is_empty() && !records.is_at_mark() && !self.is_full() {
             let number = self.rows.len() + 1;
-            let Some(record) = records.next() else {
-                return bad(number, "a quote has no end");
-            };
+            let record = records.next().or_else(|what| bad(number, what))?;
             match std::mem::take(&mut is_head) {
                 false => self.add(record)?,
                 true if options.matches => self.check_head(&record)?,
@@ -287,21 +292,34 @@ fn number(bytes: &[u8], radix: u32, digits_max: usize) -> Option<(u8, &[u8])> {
 /// Records of CSV.
 struct Records<'a> {
     rest: &'a str,
+    ends: LineEnds,
     options: &'a Options,
 }
 
 impl Records<'_> {
-    /// The fields of the next record; `None` if a quote has no end.
-    fn next(&mut self) -> Option<Vec<Option<String>>> {
+    /// Whether the next line is the mark of the end.
+    fn is_at_mark(&self) -> bool {
+        let after = self.rest.strip_prefix("\\.");
+        after.is_some_and(|after| after.is_empty() || LineEnd::of(after).is_some())
+    }
+
+    /// The fields of the next record.
+    fn next(&mut self) -> Result<Vec<Option<String>>, String> {
         let Options { delimiter, quote, escape, ref null, .. } = *self.options;
         let mut fields = Vec::new();
         let (mut field, mut was_quoted, mut inside) = (String::new(), false, false);
         let mut characters = self.rest.chars();
         loop {
+            if !inside && let Some(found) = LineEnd::of(characters.as_str()) {
+                self.ends.take(found, "unquoted")?;
+                self.rest = characters.as_str().get(found.bytes()..).unwrap_or_default();
+                fields.push(value(field, was_quoted, null));
+                return Ok(fields);
+            }
             let c = characters.next();
             let next = characters.clone().next();
             match c {
-                None if inside => return None,
+                None if inside => return Err("a quote has no end".to_owned()),
                 Some(c)
                     if inside && c == escape && next.is_some_and(|n| n == quote || n == escape) =>
                 {
@@ -311,11 +329,10 @@ impl Records<'_> {
                     (was_quoted, inside) = (true, !inside);
                 }
                 Some(c) if inside => field.push(c),
-                Some('\r') if next == Some('\n') => {}
-                None | Some('\n') => {
+                None => {
+                    self.rest = "";
                     fields.push(value(field, was_quoted, null));
-                    self.rest = characters.as_str();
-                    return Some(fields);
+                    return Ok(fields);
                 }
                 Some(c) if c == delimiter => {
                     fields.push(value(std::mem::take(&mut field), was_quoted, null));
@@ -355,17 +372,55 @@ mod tests {
     #[test]
     fn rows_of_csv() {
         let options = Options { header: true, ..Options::of(Format::Csv) };
-        let text = b"device_id,metric_id\r\n\"a\n\"\"b\",m\r\n,\"\"\n";
+        let text = b"device_id,metric_id\r\n\"a\n\"\"b\",m\r\n,\"\"\r\n";
         let rows = rows(text, &options, &[1, 2], 10).unwrap();
         let want =
             [[None, Some("a\n\"b"), Some("m"), None, None], [None, None, Some(""), None, None]];
         assert_eq!(rows, want.map(row));
-        let quotes = b"\"a\"b\"c\",a\"\"\r\nd\"x,y\"z,\"\"\"q\"\"\"\n";
+        let quotes = b"\"a\"b\"c\",a\"\"\r\nd\"x,y\"z,\"\"\"q\"\"\"\r\n";
         let found = super::rows(quotes, &Options::of(Format::Csv), &[1, 2], 10).unwrap();
         let want = [["abc", "a"], ["dx,yz", "\"q\""]];
         assert_eq!(found, want.map(|[a, b]| row([None, Some(a), Some(b), None, None])));
         let unclosed = super::rows(b"\"a", &Options::of(Format::Csv), &[1], 10);
         assert_eq!(unclosed.unwrap_err().to_string(), "row 1: a quote has no end");
+    }
+
+    #[test]
+    fn lines_end_as_the_first_one() {
+        let texts = |text: &str, format| {
+            let rows = rows(text.as_bytes(), &Options::of(format), &[1], 10);
+            let of = |row: Row| row.into_iter().flatten().collect::<String>();
+            let rows = rows.map(|rows| rows.into_iter().map(of).collect::<Vec<_>>());
+            rows.map_err(|error| error.to_string())
+        };
+        for format in [Format::Text, Format::Csv] {
+            for text in ["a\nb\n", "a\r\nb\r\n", "a\rb\r", "a\r\nb", "a\nb\n\\.\nc", "a\rb\r\\.\rc"]
+            {
+                assert_eq!(texts(text, format), Ok(vec!["a".into(), "b".into()]), "{text:?}");
+            }
+            for (text, what) in [
+                ("a\nb\r\n", "carriage return"),
+                ("a\nb\rc\n", "carriage return"),
+                ("a\r\nb\rc", "carriage return"),
+                ("a\r\nb\nc", "newline"),
+                ("a\rb\nc", "newline"),
+                ("a\rb\r\nc", "newline"),
+            ] {
+                let kind = if format == Format::Csv { "unquoted" } else { "literal" };
+                let want = Err(format!("row 2: {kind} {what} found in data"));
+                assert_eq!(texts(text, format), want, "{text:?}");
+            }
+        }
+        let kept = Ok(vec!["a\nb".into(), "c\r\n\\.".into()]);
+        assert_eq!(texts("a\\\nb\nc\\\r\\\n\\\\.\n", Format::Text), kept);
+        assert_eq!(texts("\"a\nb\"\r\"c\r\n\\.\"\r", Format::Csv), kept);
+    }
+
+    #[test]
+    fn a_backslash_escapes_quotes_of_csv() {
+        let options = Options { escape: '\\', ..Options::of(Format::Csv) };
+        let rows = rows(b"\"a\\\"b\\\\c\\d\"\n", &options, &[1], 10).unwrap();
+        assert_eq!(rows, [row([None, Some("a\"b\\c\\d"), None, None, None])]);
     }
 
     #[test]
