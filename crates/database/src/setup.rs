@@ -376,10 +376,10 @@ async fn rights(
         let undo = format!("REVOKE ALL ON SCHEMA public FROM {user}");
         add("rights", "rights of public", Some(undo));
     }
-    if let Some(client) = client.filter(|_| found.has_schema_api && found.version.is_none()) {
-        if let Some(revoke) = new_api_rights(client, &options.user, &options.reader_role()).await? {
-            add("rights", "rights of api", Some(revoke));
-        }
+    if let Some(client) = client.filter(|_| found.has_schema_api && found.version.is_none())
+        && let Some(revoke) = new_api_rights(client, &options.user, &options.reader_role()).await?
+    {
+        add("rights", "rights of api", Some(revoke));
     }
     if !has_database {
         all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
