@@ -53,9 +53,12 @@ fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
     for file in ["audit.log", "audit-users.log", "jobs.sqlite", "demand.sqlite", "samples"] {
         assert!(copied.contains_key(Path::new(file)), "{file}: {copied:?}");
     }
-    let audit = |dir: &Path| std::fs::read_to_string(dir.join("audit.log")).unwrap();
-    assert!(audit(&copy).contains("POST /api/v1/jobs"), "{}", audit(&copy));
-    assert_eq!(audit(&copy), audit(&data));
+    let text = |dir: &Path, file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
+    let audit = text(&copy, "audit.log");
+    assert!(audit.contains("POST /api/v1/jobs"), "{audit}");
+    assert_eq!(audit, text(&data, "audit.log"));
+    // Agents find the jobs of `jobmeter run` by it.
+    assert_eq!(text(&copy, "server_id"), text(&data, "server_id"));
 }
 
 const COUNTED: &str = "SELECT count(*) AS n, count(DISTINCT timestamp) AS ticks FROM metrics";

@@ -12,10 +12,10 @@ DECLARE
     is_rate boolean := CASE WHEN lower(as_rate::text) = 'auto' THEN false ELSE as_rate::text::boolean END;
     since timestamptz := jobmeter.instant(nullif(start_time, ''));
     until timestamptz := jobmeter.instant(nullif(end_time, ''));
-    wanted text[] := ARRAY(SELECT split_part(btrim(name), '.', 1)
-        FROM unnest(string_to_array(concat_ws(',', nullif(nodes, ''), nullif(devices, '')), ',')) AS name
-        WHERE btrim(name) <> '');
-    names text[] := string_to_array(nullif(metrics, ''), ',');
+    -- Host names are cut at the first dot. A device of another program may have a dot in its name.
+    wanted text[] := ARRAY(SELECT name FROM unnest(jobmeter.words(concat_ws(',', nodes, devices))) AS word,
+        unnest(ARRAY[split_part(word, '.', 1), word]) AS name);
+    names text[] := nullif(jobmeter.words(metrics), '{}');
     of_job record;
     -- Samples attributed to a job begin and end shortly before and after it, and its windows begin before their first sample.
     before interval := CASE WHEN summary THEN '310 seconds' ELSE '10 seconds' END;
@@ -25,6 +25,8 @@ DECLARE
     below text := CASE WHEN summary AND coalesce(end_time, '') = '' THEN '<' ELSE '<=' END;
     first timestamptz;
     last timestamptz;
+    -- Which rows of nodes are in the answer about a job.
+    within text := '';
     text text;
 BEGIN
     IF job_id IS NULL AND cardinality(wanted) = 0 THEN
@@ -48,10 +50,10 @@ BEGIN
             RAISE EXCEPTION 'job % is in several clusters; query metrics_by_job with the cluster', job_id USING ERRCODE = '42702';
         END IF;
         -- Samples of other jobs are not of this one. Samples of a node count while the job had it.
-        text := text || format(' AND CASE WHEN m.labels->>''_job_id'' IS NULL THEN timestamp %s $10 AND timestamp %s $11'
-            || ' ELSE m.labels->>''_job_id'' = $5::text END', above, below);
+        text := text || ' AND coalesce(m.labels->>''_job_id'' = $5::text, true)';
+        within := format('(m.labels->>''_job_id'' IS NOT NULL OR m.timestamp %s $10 AND m.timestamp %s $11)', above, below);
         IF of_job.differs AND since IS NULL AND until IS NULL THEN
-            text := text || format(' AND EXISTS (SELECT FROM jobmeter.nodetime AS n WHERE n.job_id = $5 AND n.node = m.device_id'
+            within := within || format(' AND EXISTS (SELECT FROM jobmeter.nodetime AS n WHERE n.job_id = $5 AND n.node = m.device_id'
                 || ' AND CASE WHEN m.labels->>''_job_id'' IS NULL'
                 || ' THEN m.timestamp %s n.start_time AND m.timestamp %s coalesce(n.stop_time, $3)'
                 || ' ELSE m.timestamp BETWEEN n.start_time - %L::interval AND coalesce(n.stop_time + %L::interval, $3) END)',
@@ -74,8 +76,14 @@ BEGIN
     END IF;
     first := coalesce(first, since);
     last := coalesce(last, until);
-    IF is_rate OR is_auto THEN
-        text := jobmeter.rates_of(text);
+    IF (is_rate OR is_auto) AND NOT summary AND within <> '' THEN
+        -- The first rate counts from the last reading before the job, which is not in the answer.
+        text := 'SELECT * FROM (' || jobmeter.rates_of(text) || ') AS m WHERE ' || within;
+    ELSE
+        text := concat_ws(' AND ', text, nullif(within, ''));
+        IF is_rate OR is_auto THEN
+            text := jobmeter.rates_of(text);
+        END IF;
     END IF;
     RETURN QUERY EXECUTE text || ' ORDER BY timestamp' USING wanted, first, last, names, job_id, is_rate,
         jobmeter.micros(first), jobmeter.micros(last), summary, since, until;

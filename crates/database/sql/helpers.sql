@@ -23,6 +23,12 @@ CREATE OR REPLACE FUNCTION jobmeter.summarized(metric_id text, largest double pr
     RETURNS double precision LANGUAGE sql IMMUTABLE
     AS $$ SELECT CASE WHEN right(metric_id, 6) = '_total' THEN coalesce(largest, mean) ELSE mean END $$;
 
+-- The words of a list with commas, without the white space of Unicode around them. Empty words do not count.
+CREATE OR REPLACE FUNCTION jobmeter.words(list text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT ARRAY(SELECT word FROM (
+        SELECT btrim(part, E' \t\n\u000b\f\r\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000')
+        FROM unnest(string_to_array(list, ',')) AS part) AS parts (word) WHERE word <> '') $$;
+
 -- An instant of a parameter: seconds since 1970, or a time as PostgreSQL reads it.
 CREATE OR REPLACE FUNCTION jobmeter.instant(text) RETURNS timestamptz LANGUAGE sql STABLE
     AS $$ SELECT CASE WHEN $1 ~ '^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$' THEN to_timestamp($1::double precision)

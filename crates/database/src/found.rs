@@ -1,5 +1,6 @@
-//! What a database has: `shape` of its tables, and `timescaledb` with the statements for its version.
+//! What a database has: `shape` of its tables, `rights` on them, and `timescaledb` with the statements for its version.
 
+mod rights;
 mod shape;
 mod timescaledb;
 
@@ -8,9 +9,14 @@ use crate::run::Step;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Client;
 
+pub(crate) use rights::{check_rights, new_api_rights};
+pub use rights::{missing_rights, tables};
 pub use shape::Shape;
 pub(crate) use timescaledb::TimescaleDb;
 pub use timescaledb::has_aggregate;
+
+/// What jobmeter made: kind, name, and the statements that bring back what was there before.
+pub(crate) type Made = (String, String, Option<String>);
 
 /// A table or view of the schema public.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +82,8 @@ pub struct Found {
     pub(crate) on_metrics: Vec<String>,
     /// Whether a setup was interrupted.
     pub(crate) is_unfinished: bool,
+    /// What it recorded: kind, name, and the statements that bring back what was there before.
+    pub(crate) unfinished: Vec<Made>,
 }
 
 const BASICS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
@@ -84,6 +92,9 @@ const BASICS: &str = "SELECT current_setting('server_version_num')::int, current
     to_regclass('jobmeter.state') IS NOT NULL, \
     coalesce((SELECT lanpltrusted FROM pg_language WHERE lanname = 'plpython3u'), false), to_regnamespace('api') IS NOT NULL, \
     coalesce((SELECT rolsuper FROM pg_namespace JOIN pg_roles AS r ON r.oid = nspowner WHERE nspname = 'jobmeter'), false)";
+/// What an interrupted setup made outside of the schema jobmeter, if no role put something else in the place of the table.
+const UNFINISHED: &str = "SELECT kind, name, restore FROM jobmeter.objects WHERE kind IN ('schema', 'rights', 'table') ORDER BY place";
+const HAS_OBJECTS: &str = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('jobmeter.objects') AND relkind = 'r')";
 const RELATIONS: &str = "SELECT c.relname::text, c.relkind::text, \
     ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY attnum), \
     ARRAY(SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a \
@@ -196,6 +207,11 @@ impl Found {
                 .await?
             {
                 found.made.insert(row.try_get(0)?);
+            }
+        }
+        if found.is_unfinished && client.query_one(HAS_OBJECTS, &[]).await?.try_get(0)? {
+            for row in client.query(UNFINISHED, &[]).await? {
+                found.unfinished.push((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
             }
         }
         found.read_relations(client).await?;

@@ -25,7 +25,7 @@ mod status;
 
 pub use attach::drop_bound;
 pub use error::SetupError;
-pub use found::{Found, Shape, has_aggregate};
+pub use found::{Found, Shape, has_aggregate, missing_rights, tables};
 pub use guard::enter;
 pub use objects::TABLES;
 pub use postgrest::{postgrest_configuration, token};

@@ -1,6 +1,6 @@
 //! The views and functions that people use, in the order of their dependencies.
 
-use crate::found::{Found, Relation};
+use crate::found::{Found, Made, Relation};
 use crate::sql::{literal, name};
 
 /// The statements that create the tables of the schema jobmeter. They change nothing that exists.
@@ -209,6 +209,18 @@ pub(crate) fn record(kind: &str, object: &str, restore: Option<&str>) -> String 
         literal(kind),
         literal(object)
     )
+}
+
+/// Adds what a setup makes to what an interrupted one made.
+pub(crate) fn add_made(made: &mut Vec<Made>, kind: &str, what: &str, undo: Option<String>) {
+    let known = made.iter_mut().find(|(of, name, _)| (of.as_str(), name.as_str()) == (kind, what));
+    match (known, undo) {
+        (Some((.., Some(before))), Some(undo)) if *before != undo => {
+            *before = format!("{before}; {undo}");
+        }
+        (Some(_), _) => {}
+        (None, undo) => made.push((kind.to_owned(), what.to_owned(), undo)),
+    }
 }
 
 /// The statements that bring a view back, also without the right that `grants` gives.

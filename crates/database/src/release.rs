@@ -2,7 +2,7 @@
 
 use crate::attach::{self, BEFORE};
 use crate::error::SetupError;
-use crate::found::{Found, Shape};
+use crate::found::{Found, Made, Shape};
 use crate::run::Step;
 use crate::server::enter_as_server;
 use crate::sql::name;
@@ -51,9 +51,6 @@ const REMAINING: &str = "SELECT text FROM (
     UNION ALL SELECT 6, format('DROP ROLE %I', rolname) FROM pg_roles WHERE rolname = $1) AS remaining (place, text) ORDER BY place, text";
 const OWNER: &str =
     "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'jobmeter'";
-
-/// Kind, name, and the statements that bring back what was there before.
-type Made = (String, String, Option<String>);
 
 /// The steps that remove what jobmeter made, and bring back what it replaced. `keep` leaves the schema jobmeter.
 ///

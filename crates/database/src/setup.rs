@@ -2,8 +2,10 @@
 
 use crate::attach;
 use crate::error::SetupError;
-use crate::found::{Found, Function, Relation, Shape, TimescaleDb};
-use crate::objects::{self, HELPERS, Kind, Object, TABLES, objects, record, restored};
+use crate::found::{
+    Found, Function, Made, Relation, Shape, TimescaleDb, check_rights, new_api_rights,
+};
+use crate::objects::{self, HELPERS, Kind, Object, TABLES, add_made, objects, record, restored};
 use crate::run::Step;
 use crate::sql::{literal, name};
 use tokio_postgres::Client;
@@ -16,12 +18,6 @@ const OWNED_PUBLIC: i32 = 150_000;
 const FOR_READERS: &str = "jobmeter.nodetime, jobmeter.counter_starts, jobmeter.counters, jobmeter.job_requests, jobmeter.metric_catalogue, jobmeter.windows_by_device";
 /// What it reads with `Reader::Jobs`.
 const OF_JOBS: &str = "jobmeter.job_metrics, jobmeter.series, jobmeter.allocations, jobmeter.jobs";
-
-/// The statements that withdraw the rights on a schema api of the site which its roles do not have yet. $1 is the owner's role, $2 the reading one.
-const NEW_API_RIGHTS: &str = "SELECT string_agg(format('REVOKE %s ON SCHEMA api FROM %I', right_, role_), '; ' ORDER BY role_, right_) \
-    FROM (VALUES ($1::text, 'CREATE'), ($1, 'USAGE'), ($2, 'USAGE')) AS wanted (role_, right_) \
-    WHERE NOT EXISTS (SELECT FROM pg_namespace CROSS JOIN aclexplode(coalesce(nspacl, acldefault('n', nspowner))) AS acl \
-        WHERE nspname = 'api' AND privilege_type = right_ AND pg_get_userbyid(grantee)::text = role_)";
 
 /// What the reading role sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,6 +181,9 @@ pub async fn setup(
         None => Found::of_new(server).await?,
     };
     check(&found, options)?;
+    if let Some(client) = client.filter(|_| found.version.is_some()) {
+        check_rights(client, &options.user).await?;
+    }
     let as_owner = [
         "SET LOCAL search_path TO public".to_owned(),
         format!("SET LOCAL ROLE {}", name(&options.user)),
@@ -354,7 +353,10 @@ async fn rights(
 ) -> Result<Vec<String>, SetupError> {
     let (user, reader) = (name(&options.user), name(&options.reader_role()));
     let mut all = vec!["SET LOCAL search_path TO public".to_owned()];
-    let mut undo = Vec::new();
+    // The database has what an interrupted setup made; that was recorded in the schema that is dropped.
+    let mut made: Vec<Made> = found.unfinished.clone();
+    let mut add =
+        |kind: &str, what: &str, undo: Option<String>| add_made(&mut made, kind, what, undo);
     // The owner of a database has both rights; a role that will be created has neither.
     let (mut has_public, mut has_database) = (true, true);
     if let Some(client) = client {
@@ -371,19 +373,20 @@ async fn rights(
     }
     if !has_public {
         all.push(format!("GRANT ALL ON SCHEMA public TO {user}"));
-        undo.push(("rights of public", format!("REVOKE ALL ON SCHEMA public FROM {user}")));
+        let undo = format!("REVOKE ALL ON SCHEMA public FROM {user}");
+        add("rights", "rights of public", Some(undo));
     }
-    if let Some(client) = client.filter(|_| found.has_schema_api && found.version.is_none()) {
-        let row =
-            client.query_one(NEW_API_RIGHTS, &[&options.user, &options.reader_role()]).await?;
-        let revoke: Option<String> = row.try_get(0)?;
-        undo.extend(revoke.map(|revoke| ("rights of api", revoke)));
+    if let Some(client) = client.filter(|_| found.has_schema_api && found.version.is_none())
+        && let Some(revoke) = new_api_rights(client, &options.user, &options.reader_role()).await?
+    {
+        add("rights", "rights of api", Some(revoke));
     }
     if !has_database {
         all.push(format!("GRANT CREATE ON DATABASE {} TO {user}", name(&options.database)));
     }
     if !found.has_schema_api {
         all.push(format!("CREATE SCHEMA api AUTHORIZATION {user}"));
+        add("schema", "api", None);
     }
     all.push(format!("GRANT ALL ON SCHEMA api TO {user}"));
     all.push(format!("GRANT USAGE ON SCHEMA api TO {reader}"));
@@ -396,14 +399,11 @@ async fn rights(
     all.push(format!("SET LOCAL ROLE {user}"));
     all.push(TABLES.to_owned());
     all.push("RESET ROLE".to_owned());
-    if !found.has_schema_api {
-        all.push(record("schema", "api", None));
-    }
-    all.extend(undo.into_iter().map(|(what, undo)| record("rights", what, Some(&undo))));
     if found.shape.is_some() && found.relation("promoted_metrics").is_none() {
         // People may have written rows into it by then.
-        all.push(record("table", "public.promoted_metrics", None));
+        add("table", "public.promoted_metrics", None);
     }
+    all.extend(made.iter().map(|(kind, what, undo)| record(kind, what, undo.as_deref())));
     if found.shape.is_none() {
         all.push(format!("ALTER DEFAULT PRIVILEGES FOR ROLE {user} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}"));
     }

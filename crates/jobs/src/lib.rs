@@ -24,6 +24,7 @@ mod runs;
 mod schema;
 
 pub use common::error::RegistryError;
+pub use common::identity::SERVER_ID_FILE;
 pub use common::name::{JobName, JobNameError};
 pub use common::reader::{AccessLevel, Reader};
 pub use common::record::{JobRecord, NodeShare, Step};

@@ -28,10 +28,6 @@ const NEW: &str = "SELECT CASE WHEN NOT has_database_privilege(current_database(
 /// Tables `$1` that are missing.
 const MISSING: &str = "SELECT string_agg(name, ', ') FROM unnest($1::text[]) AS name \
     WHERE to_regclass(name) IS NULL";
-/// Tables `$1` that the user may not read and write.
-const CLOSED: &str = "SELECT string_agg(name, ', ') FROM unnest($1::text[]) AS name \
-    WHERE NOT (SELECT bool_and(has_table_privilege(to_regclass(name), right_)) \
-        FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS right_)";
 
 /// Everything that prevents a server from using a database. Changes nothing. Waits for the database for a bounded time.
 pub fn check(connector: &dyn Connector) -> Vec<DatabaseError> {
@@ -68,14 +64,11 @@ pub fn check(connector: &dyn Connector) -> Vec<DatabaseError> {
 
 /// What is wrong with the tables of a database.
 async fn tables(client: &Client) -> Result<Vec<DatabaseError>, DatabaseError> {
-    let created = database::TABLES.split("CREATE TABLE IF NOT EXISTS ").skip(1);
-    let names: Vec<&str> = created.filter_map(|rest| rest.split([' ', '(']).next()).collect();
-    let missing: Option<String> = client.query_one(MISSING, &[&names]).await?.try_get(0)?;
-    let closed: Option<String> = client.query_one(CLOSED, &[&names]).await?.try_get(0)?;
-    let missing = missing.map(DatabaseError::Missing);
-    let closed = closed.map(|tables| {
-        DatabaseError::Rights(format!("ALTER TABLE … OWNER TO the server's role ({tables})"))
-    });
+    let missing = client.query_one(MISSING, &[&database::tables()]).await?;
+    let missing: Option<String> = missing.try_get(0)?;
+    let closed = database::missing_rights(client, None).await?;
+    let (missing, closed) =
+        (missing.map(DatabaseError::Missing), closed.map(DatabaseError::Rights));
     Ok(missing.into_iter().chain(closed).collect())
 }
 

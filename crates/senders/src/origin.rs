@@ -1,6 +1,6 @@
 //! One known sender: what it sent, when, and which of its batches are stored.
 
-use crate::dedup_window::{Acknowledged, BatchMark, Missing, Span, Spans};
+use crate::dedup_window::{Acknowledged, BatchMark, Missing, SentTimes, Span, Spans};
 use crate::json;
 use crate::json::BootText;
 use crate::limits::Limits;
@@ -21,6 +21,8 @@ const USER_PUSH_FORGOTTEN_US: i64 = 25 * 60 * 60 * Timestamp::SECOND;
 const FRONT_US: i64 = 10 * 60 * Timestamp::SECOND;
 /// A boot with its first batches in a damaged place of the log sends again within this time.
 const DAMAGE_DELAY_US: i64 = 60 * 60 * Timestamp::SECOND;
+/// Inserted rows of any time may follow each other. A batch so much later than the one before it says nothing of the time between.
+const ROWS_AHEAD_US: i64 = 60 * Timestamp::SECOND;
 /// An origin with more devices has one gap under its own name instead of one for each device.
 const GAP_DEVICES_MAX: usize = 64;
 
@@ -73,23 +75,27 @@ pub(crate) struct BootState {
     /// What a restored store lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<Acknowledged>,
+    /// When its acknowledged batches were, also those that a restored store lacks.
+    #[serde(default, skip_serializing_if = "SentTimes::is_empty")]
+    times: SentTimes,
 }
 
 impl BootState {
     fn new(boot: BootText, received: Timestamp, base: u64) -> Self {
-        Self { boot, received, spans: Spans::default(), base, acknowledged: None }
+        let (spans, times) = (Spans::default(), SentTimes::default());
+        Self { boot, received, spans, base, acknowledged: None, times }
     }
 
     /// The missing numbers after the first stored one, and those that were acknowledged.
     pub(crate) fn missing(&self) -> impl Iterator<Item = Missing> {
         let lost = self.acknowledged.as_ref();
         let after = lost.and_then(|lost| self.spans.missing_after(lost, self.base));
-        self.spans.missing().chain(after).flat_map(move |missing| missing.parts(lost))
+        self.spans.missing().chain(after).flat_map(move |missing| missing.parts(lost, &self.times))
     }
 
     /// Missing numbers of it, those that were acknowledged apart.
-    pub(crate) fn parts(&self, missing: Missing) -> impl Iterator<Item = Missing> {
-        missing.parts(self.acknowledged.as_ref())
+    pub(crate) fn parts(&self, missing: Missing) -> Vec<Missing> {
+        missing.parts(self.acknowledged.as_ref(), &self.times)
     }
 
     /// The last number that was acknowledged.
@@ -171,7 +177,11 @@ impl OriginState {
     /// The same without the stored batch numbers, for a store that keeps these separately.
     #[must_use]
     pub fn without_spans(&self) -> Self {
-        let boot = |state: &BootState| BootState { spans: Spans::default(), ..*state };
+        let boot = |state: &BootState| BootState {
+            spans: Spans::default(),
+            times: state.times.clone(),
+            ..*state
+        };
         Self {
             name: self.name.clone(),
             boots: self.boots.iter().map(boot).collect(),
@@ -220,6 +230,11 @@ impl OriginState {
         let Some(state) = self.boots.get_mut(place) else { return Vec::new() };
         state.received = state.received.max(mark.received);
         state.spans.insert(mark);
+        if let Some(instants) = mark.instants {
+            // Other senders send what they measured, in its order.
+            let ahead_us = if self.name.is_push() { ROWS_AHEAD_US } else { i64::MAX };
+            state.times.insert(mark.seq, instants, ahead_us);
+        }
         let mut given_up = state.spans.give_up(limits.missing_max);
         while self.boots.len() > limits.boots_max.max(1) {
             given_up.extend(self.forget(0));
@@ -357,6 +372,7 @@ impl OriginState {
                 let stored = state.spans.last();
                 let first = stored.map_or(state.base, |span| span.last.saturating_add(1));
                 (state.acknowledged, lacks) = (Some(acknowledged.since(first)), true);
+                state.times = known.times.clone();
                 self.received = self.received.max(before.received);
             }
         }

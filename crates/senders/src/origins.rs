@@ -373,6 +373,56 @@ mod tests {
     }
 
     #[test]
+    fn acknowledged_rows_of_any_time_are_gaps_at_their_time() {
+        let second = |at: i64| Timestamp(at * Timestamp::SECOND);
+        let state = |batches: &[(u64, i64, i64)]| {
+            let mut state = OriginState::new(Origin::new("push/rows").unwrap());
+            state.claim(&DeviceId::new("hist").unwrap());
+            for (seq, from, to) in batches {
+                let (from, to) = (second(*from), second(*to));
+                let mark = BatchMark { seq: *seq, instants: Some((from, to)), received: to };
+                let boot = Boot([1; 16]);
+                let stored = Stored { boot, mark, samples: 1, samples_rejected: 0 };
+                assert_eq!(state.note(&stored, &Limits::default()), []);
+            }
+            state
+        };
+        let day = 86_400;
+        let (now, backup) = (5 * day, vec![(0, 5 * day, 5 * day), (1, 5 * day + 8, 5 * day + 8)]);
+        let since = [
+            (2, day, day + 9),
+            (3, now + 20, now + 30),
+            (4, now + 2, now + 31),
+            (5, 2 * day, 2 * day),
+        ];
+        let known = state(&[backup.clone(), since.to_vec()].concat());
+        let mut origins = Origins::new(vec![state(&backup)], Vec::new());
+        let at = second(now + 100);
+        assert_eq!(origins.compare(&[known], at), [0]);
+        let gaps = |origins: &Origins| {
+            let gaps = origins.missing(at, 0, [].iter());
+            let all = gaps.iter().map(|gap| (gap.from, gap.to, gap.detail.to_string()));
+            all.collect::<Vec<_>>()
+        };
+        let gap = |from, to, batches: u32| {
+            (second(from).plus(-1), second(to).plus(1), format!("{batches} batches"))
+        };
+        let lost = [gap(day, day + 9, 1), gap(now + 2, now + 31, 2), gap(2 * day, 2 * day, 1)];
+        assert_eq!(gaps(&origins), lost);
+        // Later rows change nothing, and the states survive their text form.
+        let next = Stored {
+            boot: Boot([1; 16]),
+            mark: BatchMark { seq: 6, instants: Some((at, at)), received: at },
+            samples: 1,
+            samples_rejected: 0,
+        };
+        origins.get_mut(0).unwrap().note(&next, &Limits::default());
+        let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
+        let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());
+        assert_eq!((gaps(&origins), gaps(&again)), (lost.to_vec(), lost.to_vec()));
+    }
+
+    #[test]
     fn commands_of_users_have_a_quarter_of_the_origins_and_pollers_a_half() {
         let mut origins = Origins::default();
         let mut number = |name: String| origins.number(&Origin::new(&name).unwrap(), 8);

@@ -55,11 +55,22 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if demand.try_exists().with_context(|| demand.display().to_string())? {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
     }
+    copy_server_id(data, to)?;
     let samples_in = config::paths::samples_in(data).with_context(|| data.display().to_string())?;
     let copied = copy_samples(data, to, samples_in)?;
     copy_audit(data, to)?;
     keep_rights(data, to)?;
     write_report(copied, samples_in, args)
+}
+
+/// Copies the server ID: agents attribute jobs of `jobmeter run` that began before a restoration to the server with this ID alone.
+fn copy_server_id(data: &Path, to: &Path) -> anyhow::Result<()> {
+    let from = data.join(jobs::SERVER_ID_FILE);
+    match store::copy_file(&from, &to.join(jobs::SERVER_ID_FILE)) {
+        // A server of an earlier version does not have this file.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        copied => copied.with_context(|| format!("copying {}", from.display())),
+    }
 }
 
 /// Copies the samples, if the folder has them. Of samples in a database it copies the record of acknowledged batches, so that a

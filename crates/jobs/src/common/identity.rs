@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The file beside the registry that holds the server ID.
-const FILE: &str = "server_id";
+pub const SERVER_ID_FILE: &str = "server_id";
 /// Length of a server ID in hexadecimal digits.
 const DIGITS: usize = 12;
 
@@ -16,7 +16,7 @@ const DIGITS: usize = 12;
 /// # Errors
 /// The file cannot be read or created.
 pub(crate) fn of(registry: &Path) -> io::Result<Box<str>> {
-    let path = registry.with_file_name(FILE);
+    let path = registry.with_file_name(SERVER_ID_FILE);
     match fs::read_to_string(&path) {
         Ok(text) if is_one(text.trim()) => return Ok(text.trim().into()),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -46,7 +46,7 @@ mod tests {
         assert!(is_one(&first), "{first}");
         assert_eq!(identity(&one), first);
         assert_ne!(identity(&other), first);
-        fs::write(one.path().join(FILE), "../..\n").unwrap();
+        fs::write(one.path().join(SERVER_ID_FILE), "../..\n").unwrap();
         assert!(is_one(&identity(&one)), "what is none is made again");
     }
 }

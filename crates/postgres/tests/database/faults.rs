@@ -2,6 +2,10 @@
 
 use crate::rows::query;
 use crate::server::{Direct, database, execute};
+use ::database::{
+    Executed, Reader, SetupOptions, execute as execute_step, prepare_server, release, remaining,
+    setup,
+};
 use conformance::{S, Sender, T0, spec};
 use model::Timestamp;
 use postgres::{Connecting, Connector, DatabaseError, PostgresStore, Settings};
@@ -357,6 +361,27 @@ fn a_check_names_the_statement_for_a_role_without_rights_or_with_read_only_trans
         execute(&superuser, &undo);
     }
     assert_eq!(found(), tables);
+    // So are the statements about the tables: of a superuser, of the role itself, and of another role.
+    let repaired = |found: &[String]| {
+        let statements = found[0].split_once("; execute: ").unwrap().1.to_owned();
+        execute(&superuser, &statements);
+        statements
+    };
+    assert!(repaired(&tables).contains("ALTER TABLE jobmeter.jobs OWNER TO without_rights; "));
+    assert!(found().is_empty());
+    execute(&superuser, "REVOKE ALL ON jobmeter.jobs, metrics FROM without_rights");
+    assert_eq!(repaired(&found()), "GRANT ALL ON jobmeter.jobs, metrics TO without_rights");
+    assert!(found().is_empty());
+    let set = "CREATE ROLE other_role LOGIN; GRANT ALL ON SCHEMA jobmeter TO other_role";
+    execute(&superuser, set);
+    let mut other = superuser.clone();
+    other.user("other_role");
+    let found = || {
+        let found = postgres::check(&Direct(other.clone()));
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(repaired(&found()), "GRANT without_rights TO other_role");
+    assert!(found().is_empty());
 }
 
 #[test]
@@ -388,4 +413,62 @@ fn the_statement_of_a_reader_that_leaves_ends() {
         assert!(reader.join().unwrap());
         assert!(query(&database, running).is_empty());
     });
+}
+
+/// An administrator's options for the role `interrupted`.
+fn setup_options(database: &Config) -> SetupOptions {
+    SetupOptions {
+        database: database.get_dbname().unwrap().to_owned(),
+        user: "interrupted".to_owned(),
+        password: Some("secret".to_owned()),
+        reader_password: None,
+        new_reader_password: "secret".to_owned(),
+        chunk_hours: None,
+        compress_hours: None,
+        request_timeout_min: 60,
+        archive_path: None,
+        job_requests: None,
+        reader: Reader::Nodes,
+        distrust_plpython: false,
+    }
+}
+
+/// What the database has of the schema api and of rights on schemas.
+const RIGHTS: &str = "SELECT nspname || ' ' || privilege_type || ' ' || pg_get_userbyid(grantee) FROM pg_namespace, \
+    aclexplode(coalesce(nspacl, acldefault('n', nspowner))) WHERE nspname IN ('api', 'public') ORDER BY 1";
+
+#[test]
+fn an_interrupted_setup_is_repeated_and_given_back_without_a_rest() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for before in ["", "CREATE SCHEMA api"] {
+        let database = database();
+        execute(&database, before);
+        let rights = query(&database, RIGHTS);
+        let options = setup_options(&database);
+        let connector = Direct(database.clone());
+        let mut owner = database.clone();
+        owner.user("interrupted");
+        runtime.block_on(async {
+            let client = connector.connect().await.unwrap();
+            let mut executed = Executed::default();
+            for step in prepare_server(&client, &options, false).await.unwrap() {
+                execute_step(&client, &step, &mut executed).await.unwrap();
+            }
+            // The second one is interrupted, too: after the first step, or after the one that commits.
+            for last in [1, 2, usize::MAX] {
+                let (_, steps) = setup(Some(&client), &client, &options).await.unwrap();
+                for step in steps.iter().take(last) {
+                    execute_step(&client, step, &mut executed).await.unwrap();
+                }
+            }
+            let owner = Direct(owner.clone()).connect().await.unwrap();
+            let left = remaining(&owner).await.unwrap().here;
+            for step in release(&owner, false).await.unwrap() {
+                execute_step(&owner, &step, &mut executed).await.unwrap();
+            }
+            // Rights on schemas of others are named for a superuser.
+            client.batch_execute(&left.join("; ")).await.unwrap();
+        });
+        assert_eq!(query(&database, RIGHTS), rights, "{before}");
+    }
 }

@@ -226,3 +226,58 @@ fn stored_batch_numbers_are_rows_that_change_with_their_samples() {
     let late = of_storage::append(&store, vec![stored[0].clone()]);
     assert!(matches!(&late[..], [Outcome::RejectedPermanently(_)]), "{late:?}");
 }
+
+/// The time of each gap, in seconds after `T0`, with its detail.
+fn gaps(store: &PostgresStore) -> Vec<(f64, f64, String)> {
+    let seconds = |at: Timestamp| (at.0 - T0) as f64 / S as f64;
+    let gaps = store.gaps(ALL.0, ALL.1, None);
+    gaps.iter().map(|gap| (seconds(gap.from), seconds(gap.to), gap.detail.to_string())).collect()
+}
+
+#[test]
+fn acknowledged_rows_of_earlier_times_are_gaps_at_their_time_after_a_restoration() {
+    let (database, clock) = (database(), Clock::at(T0));
+    let dir = tempfile::tempdir().unwrap();
+    let acknowledged = Some(dir.path().join("acknowledged.json"));
+    let settings = Settings { acknowledged, ..settings() };
+    let mut sender = Sender::new("push/rows", 1);
+    let row = |at: i64| (spec("hist", "load_1m"), at, 1.0);
+    let append = |store: &PostgresStore, sender: &mut Sender, rows: &[(Spec, i64, f64)]| {
+        let outcomes = of_storage::append(store, vec![(sender.batch(rows), clock.now())]);
+        assert_eq!(outcomes, [Outcome::STORED]);
+    };
+    let store = open(&database, &settings, &clock);
+    append(&store, &mut sender, &[row(T0 - 10 * S), row(T0)]);
+    drop(store);
+    // As a dump and its restoration.
+    let (from, to) =
+        (database.get_dbname().unwrap(), format!("{}_dump", database.get_dbname().unwrap()));
+    let mut dump = database.clone();
+    dump.dbname("postgres");
+    execute(&dump, &format!("CREATE DATABASE {to} TEMPLATE {from}"));
+    dump.dbname(&to);
+    clock.set(T0 + 10 * S);
+    let store = open(&database, &settings, &clock);
+    append(&store, &mut sender, &[row(T0 - DAY), row(T0 - DAY + 9 * S)]);
+    append(&store, &mut sender, &[row(T0 - 6 * S), row(T0 + 3 * S)]);
+    append(&store, &mut sender, &[row(T0 - 2 * DAY)]);
+    assert_eq!(gaps(&store), []);
+    drop(store);
+    let (day, around) = (86_400.0, 1e-6);
+    let one = |from: f64, to: f64| (from - around, to + around, "1 batches".to_owned());
+    let lost = [one(-2.0 * day, -2.0 * day), one(-day, -day + 9.0), one(-6.0, 3.0)];
+    let sorted = |store: &PostgresStore| {
+        let mut gaps = gaps(store);
+        gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
+        gaps
+    };
+    let store = open(&dump, &settings, &clock);
+    assert_eq!(sorted(&store), lost);
+    // Rows that follow change nothing, and a restart finds the gaps in the database.
+    clock.set(T0 + DAY);
+    append(&store, &mut sender, &[row(T0 + DAY)]);
+    store.flush().unwrap();
+    drop(store);
+    let store = open(&dump, &Settings { acknowledged: None, ..settings }, &clock);
+    assert_eq!(sorted(&store), lost);
+}

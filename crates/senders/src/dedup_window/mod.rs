@@ -1,7 +1,13 @@
 //! The stored batch numbers of a boot, as spans: they reveal duplicates and missing batches.
+//!
+//! `sent_times`: when the batches were.
+
+mod sent_times;
 
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use sent_times::SentTimes;
 
 /// Stored batches of one boot with consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,19 +62,26 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Separates numbers that were acknowledged: their sender does not send them again, and nothing waits for them.
-    pub(crate) fn parts(self, acknowledged: Option<&Acknowledged>) -> impl Iterator<Item = Self> {
-        let first = self.last.saturating_sub(self.batches.saturating_sub(1));
+    /// The first of them.
+    const fn first(&self) -> u64 {
+        self.last.saturating_sub(self.batches.saturating_sub(1))
+    }
+
+    /// Separates numbers that were acknowledged: their sender does not send them again, and nothing waits for them. They are
+    /// missing at the times of their batches.
+    pub(crate) fn parts(self, acknowledged: Option<&Acknowledged>, times: &SentTimes) -> Vec<Self> {
+        let first = self.first();
         let of = acknowledged.filter(|one| (one.first..=one.last).contains(&first));
-        let Some(one) = of else { return [Some(self), None].into_iter().flatten() };
+        let Some(one) = of else { return vec![self] };
         let after = Timestamp(i64::MIN);
         if self.last <= one.last {
-            return [Some(Self { after, ..self }), None].into_iter().flatten();
+            return times.apart(Self { after, ..self });
         }
         let (last, rest) = (one.last, self.last - one.last);
         let lost = Self { batches: self.batches - rest, last, to: one.to.plus(1), after, ..self };
-        let rest = Self { batches: rest, from: one.to, before: one.closed, ..self };
-        [Some(lost), Some(rest)].into_iter().flatten()
+        let mut parts = times.apart(lost);
+        parts.push(Self { batches: rest, from: one.to, before: one.closed, ..self });
+        parts
     }
 }
 
@@ -304,8 +317,9 @@ mod tests {
         assert_eq!(missing(&spans(&[0, 1, 2, 3, 4])), None);
         // Those after the acknowledged ones may still arrive.
         let later = spans(&[0, 1, 8]).missing().next().unwrap();
-        let parts = later.parts(Some(&acknowledged));
-        let parts: Vec<_> = parts.map(|m| (m.batches, m.from.0, m.to.0, m.after.0)).collect();
+        let parts = later.parts(Some(&acknowledged), &SentTimes::default());
+        let parts: Vec<_> =
+            parts.into_iter().map(|m| (m.batches, m.from.0, m.to.0, m.after.0)).collect();
         assert_eq!(parts, [(3, 19, 50, i64::MIN), (3, 49, 80, 1080)]);
     }
 
