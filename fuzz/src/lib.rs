@@ -22,6 +22,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
     ("bmc", any_bytes::ipmi),
     ("cgroup", cgroup),
+    ("colmet", colmet),
     ("descriptions", descriptions),
     ("exposition", exposition),
     ("filesystems", filesystems),
@@ -68,6 +69,45 @@ fn settings(bytes: &[u8]) {
 
 fn status(bytes: &[u8]) {
     wire::decode_status(bytes).ok();
+}
+
+/// Each error lies in the message. Decoded records are encoded, and these bytes are decoded as the same records.
+fn colmet(bytes: &[u8]) {
+    let mut records = Vec::new();
+    for record in colmet::frame::Records::of(bytes) {
+        match record {
+            Ok(record) => records.push(record),
+            Err(error) => assert!(error.offset < bytes.len()),
+        }
+    }
+    let mut message = Vec::new();
+    for record in &records {
+        let start = message.len();
+        colmet::text::write(record, &|_| 3600, &mut String::new());
+        assert!(colmet::frame::encode(record, &mut message).is_ok());
+        // As bytes, because NaN differs from itself.
+        let mut again = Vec::new();
+        for record in colmet::frame::Records::of(&message[start..]).flatten() {
+            assert!(colmet::frame::encode(&record, &mut again).is_ok());
+        }
+        assert_eq!(again, message[start..]);
+    }
+    for error in colmet::msgpack::Records::of(bytes).filter_map(Result::err) {
+        assert!(error.offset <= bytes.len());
+    }
+    colmet::msgpack::Reconfiguration::decode(bytes).ok();
+    text(bytes, |text| {
+        for backend in colmet::backends::BACKENDS {
+            if let Ok(names) = colmet::counter_names::CounterNames::read(backend, text) {
+                let written = names.text();
+                assert_eq!(
+                    colmet::counter_names::CounterNames::read(backend, &written)
+                        .map(|it| it.text()),
+                    Ok(written)
+                );
+            }
+        }
+    });
 }
 
 fn text(bytes: &[u8], call: impl FnOnce(&str)) {

@@ -79,7 +79,7 @@ fn the_openapi_document() {
 
 #[test]
 fn the_reference_of_what_others_call_it() {
-    fresh("mapping.md", &sources::mapping::reference());
+    fresh("mapping.md", &colmet::reference());
 }
 
 #[test]

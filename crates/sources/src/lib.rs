@@ -5,7 +5,6 @@
 //! a file in `list/`, and its word in [`SOURCES`].
 
 pub mod list;
-pub mod mapping;
 mod reading;
 mod source;
 mod task_attribution;

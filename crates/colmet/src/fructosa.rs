@@ -1,9 +1,9 @@
 //! FrUCToSA: its 20 sensors, which call psutil, by the fields of psutil 7.2.
 
-use super::formula::Formula::{
+use crate::equivalent::{Group, Scope, grows, is, label, not};
+use crate::formula::Formula::{
     self, Difference, Each, Metric, Number, Product, Quotient, Selected, Sum,
 };
-use super::{Group, Scope, grows, is, label, not};
 
 /// The time of all processors.
 const CPU_TIME: Formula = Sum(&[
@@ -43,7 +43,7 @@ const fn core(metric: &'static str) -> Formula {
 }
 
 /// In the order of FrUCToSA's manual.
-pub(super) const GROUPS: &[&Group] = &[
+pub(crate) const GROUPS: &[&Group] = &[
     &CPU_PERCENT,
     &VIRTUAL_MEMORY,
     &CPU_TIMES,
