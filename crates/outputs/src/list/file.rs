@@ -174,7 +174,7 @@ fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteEr
     if lacks_cluster(config) {
         return Err(WriteError::new(NEEDS_CLUSTER));
     }
-    let encode = if is_colmet(config) { encode_colmet } else { encode_json };
+    let encode: Encode = if is_colmet(config) { encode_colmet } else { encode_json };
     if path == STDOUT {
         return Ok(Box::new(Stdout { encode }));
     }

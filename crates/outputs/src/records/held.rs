@@ -1,5 +1,7 @@
 //! What is kept between portions: the samples of instants that may still grow, and what later records need of earlier ones.
 
+use crate::records::columns::opens;
+use colmet::backends::Backend;
 use colmet::record::NO_JOB;
 use model::{Point, Timestamp, increase};
 use serde::{Deserialize, Serialize};
@@ -216,6 +218,15 @@ impl Entity {
             Some(sum) => *sum = (at, Exact(value)),
             None if room.take() => drop(self.sums.insert(key.into(), (at, Exact(value)))),
             None => {}
+        }
+    }
+
+    /// Ends an instant: its values are in a record, so that a sample that comes later still does not repeat them.
+    pub(super) fn end(&mut self, backend: &Backend, at: i64) {
+        for (key, (of, _)) in &mut self.sums {
+            if *of == at && opens(backend, key) {
+                *of = i64::MIN;
+            }
         }
     }
 

@@ -55,7 +55,7 @@ fn computed(
         (*of == at).then_some(sum.0)
     };
     if let Ours::FirstOf(all) = &column.row.ours {
-        // The records follow the instants of the first that the node has.
+        // The records follow the instants of the first that the node has, so its last value counts although it has a record.
         let theirs = column.row.theirs;
         let first = all.iter().find(|formula| formula.compute(theirs, &recent).is_some())?;
         return Value::of(column.kind, first.compute(theirs, &exact)?);

@@ -8,7 +8,7 @@ use crate::records::columns::{Columns, Use, is_own};
 use crate::records::held::{Host, Room, Stream};
 use crate::records::layout::Layout;
 use crate::records::making::{source, values};
-use colmet::backends::{BACKENDS, Backend};
+use colmet::backends::{BACKENDS, Backend, IPMIPOWER};
 use colmet::equivalent::Scope;
 use colmet::record::{NO_JOB, Record, Value, involved_jobs};
 use model::{Point, Timestamp};
@@ -241,6 +241,9 @@ fn close(
             record.set("involved_jobs", Value::Text(jobs.as_str().into()));
             out.push(record);
         }
+    }
+    if *backend != IPMIPOWER {
+        stream.of.values_mut().for_each(|entity| entity.end(backend, at));
     }
 }
 
