@@ -46,7 +46,9 @@ impl Recording {
         let mut records = match self.records.take() {
             Some(records) => records,
             None => match self.file.read(mark)? {
-                Some(kept) => Records::with(self.layout.clone(), &kept)?,
+                Some(kept) => Records::with(self.layout.clone(), &kept).map_err(|error| {
+                    io::Error::other(format!("records.json is damaged ({error}); delete it"))
+                })?,
                 None => Records::new(self.layout.clone()),
             },
         };
