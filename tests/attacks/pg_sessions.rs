@@ -485,7 +485,7 @@ fn a_revoked_token_stores_nothing_more() {
             message(b'S', b""),
         ),
     ] {
-        let made = post("/api/v1/tokens", r#"{"scope": "push", "name": "temporary"}"#);
+        let made = post("/api/v1/tokens", r#"{"scope": "push", "note": "temporary"}"#);
         let (mut stream, _) = session(server.port, made["token"].as_str().unwrap());
         stream.write_all(&before).unwrap();
         let begun = if before.first() == Some(&b'Q') { b'G' } else { b'C' };

@@ -26,7 +26,7 @@ fn lines(dir: &Path, name: &str) -> Vec<Value> {
     for path in entries.filter(is_of) {
         let text = fs::read_to_string(&path).unwrap();
         // The last line may be cut: the server may be writing.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         lines.extend(whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
     }
     lines

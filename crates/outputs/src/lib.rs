@@ -4,8 +4,8 @@
 //! only itself. [`Outputs`] runs those of a configuration. A kind of output is one file in `list/` and one word in its list:
 //! a [`Spec`], a pure encoder, and [`Output::write`].
 //!
-//! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `files`: an output's own
-//!   files.
+//! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
+//!   Colmet's records. `files`: an output's own files.
 //! - `delivering`: from the store to the output: selection, windows, retries, status.
 //! - `list`: the kinds.
 
@@ -13,6 +13,7 @@ mod delivering;
 mod files;
 mod list;
 mod portion;
+mod records;
 mod row;
 mod spec;
 
@@ -20,4 +21,5 @@ pub use delivering::outputs::Outputs;
 pub use delivering::status::{OutputState, OutputStatus};
 pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
+pub use records::Layout;
 pub use spec::{Guarantee, OpenOutput, Output, Spec, WriteError};

@@ -1,5 +1,6 @@
 //! What an output writes at once.
 
+use colmet::record::Record;
 use model::Gap;
 use std::sync::Arc;
 use storage::{FollowMark, OutputGap, SeriesInfo, TimeSlice};
@@ -11,6 +12,8 @@ pub struct Portion {
     pub mark: FollowMark,
     /// The samples, ordered by time.
     pub samples: TimeSlice,
+    /// The records of Colmet that are complete after these samples, ordered by time; empty if the kind wants none.
+    pub records: Vec<Record>,
     /// Gaps of the nodes, in the order in which they were reported.
     pub gaps: Vec<Gap>,
     /// Samples that this output lost.

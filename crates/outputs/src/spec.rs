@@ -1,6 +1,7 @@
 //! What a kind of output declares, and what it does.
 
 use crate::portion::Portion;
+use crate::records::Layout;
 use config::OutputConfig;
 use model::setting::OptionSpec;
 use std::fmt;
@@ -42,6 +43,8 @@ pub struct Spec {
     pub guarantee: fn(&OutputConfig) -> Guarantee,
     /// The errors of a configuration on this machine, each with the option. Changes nothing.
     pub check: fn(&OutputConfig) -> Vec<(&'static str, String)>,
+    /// How it wants Colmet's records; `None`: it wants none.
+    pub records: fn(&OutputConfig) -> Option<Layout>,
     /// Prepares an output. The folder is its own: it keeps what must outlive the program there.
     pub open: OpenOutput,
 }

@@ -1,11 +1,14 @@
 //! From the store to an output.
 //!
 //! - `outputs`: runs the outputs of a configuration, each in a thread: `worker`.
-//! - `selection`: the samples that an output gets. `last_of_window`: one of each series and window.
+//! - `selection`: the samples that an output gets. `last_of_window`: one of each series and window. `recording`: Colmet's records
+//!   of them. `marked_file`: what these two keep between slices.
 //! - `status`: what is shown of an output. `stop`: ends its thread.
 
 mod last_of_window;
+mod marked_file;
 pub(crate) mod outputs;
+mod recording;
 mod selection;
 pub(crate) mod status;
 mod stop;

@@ -150,6 +150,7 @@ impl Outputs {
                 behind: behind.get(name).copied(),
                 newest: progress.newest,
                 samples: progress.samples,
+                left_out: progress.left_out.jobs + progress.left_out.limit,
                 failures: progress.failures,
                 samples_lost: progress.lost.samples,
                 gaps: progress.lost.gaps(),

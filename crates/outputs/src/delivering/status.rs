@@ -1,5 +1,6 @@
 //! What is shown of an output.
 
+use crate::records::LeftOut;
 use crate::spec::Guarantee;
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,8 @@ pub struct OutputStatus {
     pub newest: Option<Timestamp>,
     /// Samples that it delivered since the server's start.
     pub samples: u64,
+    /// Samples of jobs of other clusters, and samples beyond a limit, that its format leaves out, since the server's start.
+    pub left_out: u64,
     /// Failed writes since the server's start.
     pub failures: u64,
     /// Samples that it lost, since it began.
@@ -54,6 +57,7 @@ pub(super) struct Progress {
     pub(super) state: OutputState,
     pub(super) newest: Option<Timestamp>,
     pub(super) samples: u64,
+    pub(super) left_out: LeftOut,
     pub(super) failures: u64,
     pub(super) lost: Lost,
 }
@@ -61,7 +65,7 @@ pub(super) struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
-        Self { state, newest: None, samples: 0, failures: 0, lost }
+        Self { state, newest: None, samples: 0, left_out: LeftOut::default(), failures: 0, lost }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The thread of an output: follows the store, writes portions, confirms them.
 
 use crate::delivering::last_of_window::LastOfWindow;
+use crate::delivering::recording::Recording;
 use crate::delivering::selection::Selection;
 use crate::delivering::status::{Lost, Progress};
 use crate::delivering::stop::Stop;
 use crate::files::{make, replace_durably};
 use crate::portion::Portion;
+use crate::records::LeftOut;
 use crate::spec::{Output, Spec, WriteError};
 use config::{OutputConfig, OutputStart};
 use delivery::Backoff;
@@ -48,6 +50,7 @@ struct Delivery<'a> {
     output: Box<dyn Output>,
     selection: Selection,
     last_of_window: Option<LastOfWindow>,
+    recording: Option<Recording>,
     /// The slice that is being delivered.
     open: Option<Open>,
     /// When everything was delivered last.
@@ -57,6 +60,7 @@ struct Delivery<'a> {
 struct Open {
     number: u64,
     portion: Portion,
+    left_out: LeftOut,
     is_written: bool,
 }
 
@@ -137,12 +141,15 @@ impl<'a> Delivery<'a> {
         let window_us =
             config.every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
         let last_of_window = LastOfWindow::of_config(window_us, folder);
+        let layout = (spec.records)(config);
+        let recording = layout.map(|layout| Recording::new(layout, &config.name, folder));
         Ok(Self {
             worker,
             followers,
             output,
             selection,
             last_of_window,
+            recording,
             open: None,
             caught_up: None,
         })
@@ -167,14 +174,13 @@ impl<'a> Delivery<'a> {
             Err(error @ (FollowError::Void(_) | FollowError::Unknown(_))) => {
                 // It comes again: the output replaces what it has written.
                 self.open = None;
-                if let Some(windows) = &mut self.last_of_window {
-                    windows.forget();
-                }
+                self.forget();
                 return Err(of_store(error));
             }
             Err(error) => return Err(of_store(error)),
         }
-        if let Some(Open { portion, .. }) = self.open.take() {
+        if let Some(Open { portion, left_out, .. }) = self.open.take() {
+            self.note_left_out(left_out);
             self.note(&portion)?;
         }
         Ok(Step::Delivered)
@@ -186,15 +192,52 @@ impl<'a> Delivery<'a> {
         let slice = self.followers.next(name, ROWS_MAX).map_err(of_store)?;
         let Some(slice) = slice else { return Ok(None) };
         let mut samples = self.selection.select(slice.samples);
+        let ended = self.caught_up.take().map(|at| at.plus(-SILENT_US));
+        let failed = || WriteError::at(&self.worker.folder);
         if let Some(windows) = &mut self.last_of_window {
-            let ended = self.caught_up.take().map(|at| at.plus(-SILENT_US));
-            let taken = windows.take(&samples, slice.at, ended);
-            samples = taken.map_err(WriteError::at(&self.worker.folder))?;
+            samples = windows.take(&samples, slice.at, ended).map_err(failed())?;
+        }
+        let (mut records, mut left_out) = (Vec::new(), LeftOut::default());
+        if let Some(recording) = &mut self.recording {
+            match recording.take(&samples, slice.at, ended) {
+                Ok(taken) => (records, left_out) = taken,
+                Err(error) => {
+                    self.forget();
+                    return Err(failed()(error));
+                }
+            }
         }
         let mut gaps = slice.gaps;
         gaps.retain(|gap| self.selection.has_device(&gap.device));
-        let portion = Portion { mark: slice.at, samples, gaps, lost: slice.lost };
-        Ok(Some(Open { number: slice.number, portion, is_written: false }))
+        let portion = Portion { mark: slice.at, samples, records, gaps, lost: slice.lost };
+        Ok(Some(Open { number: slice.number, portion, left_out, is_written: false }))
+    }
+
+    /// Forgets what the last slice changed: it comes again.
+    fn forget(&mut self) {
+        if let Some(windows) = &mut self.last_of_window {
+            windows.forget();
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.forget();
+        }
+    }
+
+    /// Counts samples that no record has. The log has the first of each cause.
+    fn note_left_out(&self, left_out: LeftOut) {
+        let LeftOut { jobs, limit } = left_out;
+        let name = &self.worker.config.name;
+        let mut progress = self.worker.progress.lock();
+        if jobs > 0 && progress.left_out.jobs == 0 {
+            log::warn!("output `{name}` leaves out samples of jobs of other clusters");
+        }
+        if limit > 0 && progress.left_out.limit == 0 {
+            log::warn!(
+                "output `{name}` leaves out samples: too many devices, jobs and counters for one output; select fewer"
+            );
+        }
+        progress.left_out.jobs += jobs;
+        progress.left_out.limit += limit;
     }
 
     /// Counts a delivered portion.

@@ -1,18 +1,19 @@
-//! The output `file`: lines of JSON in a file that rotates, or on standard output.
+//! The output `file`: lines of JSON, or the text of Colmet's collector, in a file that rotates, or on standard output.
 //!
 //! Before each portion, the output notes durably where the file ends. If the portion comes again, the file is first cut
-//! there, so each sample is in the files once, whatever was killed.
+//! there, so each line is in the files once, whatever was killed.
 
 use crate::files::replace_durably;
 use crate::portion::Portion;
+use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
 use crate::row::{SeriesText, text, write_line, write_time};
 use crate::spec::{Guarantee, Output, Spec, WriteError};
 use config::OutputConfig;
 use jiff::tz::TimeZone;
 use kernel::Root;
 use kernel::user_files::groups;
-use model::Gap;
 use model::setting::{Kind, OptionSpec};
+use model::{Gap, Timestamp};
 use rustix::fs::{FlockOperation, Gid, Mode};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -25,11 +26,17 @@ use storage::{FollowMark, OutputGap};
 const MARK: &str = "file.json";
 /// Stands for standard output.
 const STDOUT: &str = "-";
+/// The formats.
+const JSON: &str = "json";
+const COLMET: &str = "colmet";
+/// Why a configuration is rejected.
+const NEEDS_CLUSTER: &str =
+    "Colmet's records have only a job's number: it needs `cluster`, the cluster of the jobs";
 
 /// The kind.
 pub(super) const SPEC: Spec = Spec {
     name: "file",
-    help: "A file with a line of JSON for each sample and each gap, or standard output.",
+    help: "A file with a line of JSON for each sample and each gap, or with the text that Colmet's collector prints; or standard output.",
     guarantee_help: "kept with a path: the lines are on the disk, each once; sent with `-`",
     options: &[
         OptionSpec {
@@ -38,6 +45,15 @@ pub(super) const SPEC: Spec = Spec {
             default: "",
             help: "The file, or `-` for standard output of the server.",
         },
+        OptionSpec {
+            name: "format",
+            kind: Kind::Choice(&[JSON, COLMET]),
+            default: JSON,
+            help: "Lines of JSON, or Colmet's text of each record, with rounded values, for people. The text has no gaps.",
+        },
+        CLUSTER,
+        DOMAIN,
+        PERF_COUNTERS,
         OptionSpec {
             name: "rotate_bytes",
             kind: Kind::Bytes { min: 4096, max: 1 << 50 },
@@ -65,11 +81,16 @@ pub(super) const SPEC: Spec = Spec {
     ],
     guarantee,
     check,
+    records: |config| is_colmet(config).then(|| Layout::of(config)).flatten(),
     open,
 };
 
 fn guarantee(config: &OutputConfig) -> Guarantee {
     if path_of(config) == STDOUT { Guarantee::Sent } else { Guarantee::Kept }
+}
+
+fn is_colmet(config: &OutputConfig) -> bool {
+    option(config, "format") == COLMET
 }
 
 fn path_of(config: &OutputConfig) -> &str {
@@ -111,10 +132,18 @@ fn group_of(text: &str) -> Result<Option<u32>, String> {
         .ok_or_else(|| format!("there is no group `{text}` in /etc/group; write its number"))
 }
 
+/// Whether records are wanted, and their cluster is not known.
+fn lacks_cluster(config: &OutputConfig) -> bool {
+    is_colmet(config) && Layout::of(config).is_none()
+}
+
 fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     if let Err(what) = group_of(option(config, "group")) {
         wrong.push(("group", what));
+    }
+    if lacks_cluster(config) {
+        wrong.push((CLUSTER.name, NEEDS_CLUSTER.to_owned()));
     }
     match path_of(config) {
         "" => {
@@ -142,11 +171,16 @@ fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteEr
     if path.is_empty() {
         return Err(WriteError::new("it needs `path`"));
     }
+    if lacks_cluster(config) {
+        return Err(WriteError::new(NEEDS_CLUSTER));
+    }
+    let encode: Encode = if is_colmet(config) { encode_colmet } else { encode_json };
     if path == STDOUT {
-        return Ok(Box::new(Stdout));
+        return Ok(Box::new(Stdout { encode }));
     }
     let bytes = model::setting::parse_bytes(option(config, "rotate_bytes"));
     Ok(Box::new(RotatedFile {
+        encode,
         path: path.into(),
         mark: folder.join(MARK),
         rotate_bytes: bytes.unwrap_or(1 << 30),
@@ -157,8 +191,25 @@ fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteEr
     }))
 }
 
+/// Returns the bytes of a portion.
+type Encode = fn(&Portion) -> Vec<u8>;
+
+/// Colmet's text of the records of a portion. Its dates are local, as Colmet's.
+fn encode_colmet(portion: &Portion) -> Vec<u8> {
+    let zone = TimeZone::system();
+    let offset = |at: Timestamp| {
+        let at = jiff::Timestamp::from_microsecond(at.0);
+        at.map_or(0, |at| zone.to_offset(at).seconds())
+    };
+    let mut text = String::new();
+    for record in &portion.records {
+        colmet::text::write(record, &offset, &mut text);
+    }
+    text.into_bytes()
+}
+
 /// The lines of a portion: samples, then gaps, then lost samples.
-fn encode(portion: &Portion) -> Vec<u8> {
+fn encode_json(portion: &Portion) -> Vec<u8> {
     let Portion { samples, gaps, lost, .. } = portion;
     let mut out = Vec::with_capacity(samples.times.len() * 160);
     let texts: Vec<SeriesText> = samples.series.iter().map(|info| SeriesText::new(info)).collect();
@@ -200,12 +251,14 @@ fn write_span(name: &str, (from, to): (i64, i64), more: &str, out: &mut Vec<u8>)
 }
 
 /// Standard output. Nobody acknowledges what it receives.
-struct Stdout;
+struct Stdout {
+    encode: Encode,
+}
 
 impl Output for Stdout {
     fn write(&mut self, portion: &Portion) -> Result<(), WriteError> {
         let mut out = io::stdout().lock();
-        let written = out.write_all(&encode(portion)).and_then(|()| out.flush());
+        let written = out.write_all(&(self.encode)(portion)).and_then(|()| out.flush());
         written.map_err(|error| WriteError::new(format!("standard output: {error}")))
     }
 }
@@ -229,6 +282,7 @@ impl Begun {
 }
 
 struct RotatedFile {
+    encode: Encode,
     path: PathBuf,
     mark: PathBuf,
     rotate_bytes: u64,
@@ -241,7 +295,7 @@ struct RotatedFile {
 
 impl Output for RotatedFile {
     fn write(&mut self, portion: &Portion) -> Result<(), WriteError> {
-        let bytes = encode(portion);
+        let bytes = (self.encode)(portion);
         let path = self.path.clone();
         let failed = || WriteError::at(&path);
         let mut file = self.current_file().map_err(failed())?;

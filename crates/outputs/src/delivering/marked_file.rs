@@ -1,0 +1,99 @@
+//! What an output keeps between slices, in a file that belongs to the mark of its slice: a kill neither loses nor repeats it.
+
+use crate::files::replace_durably;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use storage::FollowMark;
+
+/// A text after all confirmed slices, and one after the slice that is not confirmed.
+#[derive(Debug)]
+pub(super) struct MarkedFile {
+    confirmed: PathBuf,
+    next: PathBuf,
+}
+
+/// The first line of a file.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    begun: i64,
+    confirmed: u64,
+    bytes: usize,
+}
+
+impl Head {
+    fn mark(&self) -> FollowMark {
+        FollowMark { begun: self.begun, confirmed: self.confirmed }
+    }
+}
+
+impl MarkedFile {
+    /// The file with this name in an output's folder.
+    pub(super) fn new(folder: &Path, name: &str) -> Self {
+        let path = |end: &str| folder.join(format!("{name}{end}"));
+        Self { confirmed: path(".json"), next: path(".next.json") }
+    }
+
+    /// Whether something is kept. A file that cannot be looked at is an error where it is read.
+    pub(super) fn is_there(&self) -> bool {
+        [&self.confirmed, &self.next].into_iter().any(|path| path.try_exists().unwrap_or(true))
+    }
+
+    /// The text before the slice with this mark; `None` if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(super) fn read(&self, mark: FollowMark) -> io::Result<Option<Vec<u8>>> {
+        let is_before = |of: FollowMark| of < mark && of.begun == mark.begun;
+        // A later confirmation made that of the unconfirmed slice valid.
+        if read_file(&self.next)?.is_some_and(|(of, _)| is_before(of)) {
+            fs::rename(&self.next, &self.confirmed)?;
+        }
+        let read = read_file(&self.confirmed)?.filter(|(of, _)| is_before(*of));
+        Ok(read.map(|(_, text)| text))
+    }
+
+    /// Writes the text after the slice with this mark.
+    ///
+    /// # Errors
+    /// The system rejects it.
+    pub(super) fn write(&self, text: &[u8], mark: FollowMark) -> io::Result<()> {
+        if mark_of(&self.next)?.is_some_and(|of| of < mark) {
+            fs::rename(&self.next, &self.confirmed)?;
+        }
+        let FollowMark { begun, confirmed } = mark;
+        let mut bytes = serde_json::to_vec(&Head { begun, confirmed, bytes: text.len() })?;
+        bytes.push(b'\n');
+        bytes.extend_from_slice(text);
+        replace_durably(&self.next, &bytes)
+    }
+}
+
+fn mark_of(path: &Path) -> io::Result<Option<FollowMark>> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut line = String::new();
+    BufReader::new(file.take(4096)).read_line(&mut line)?;
+    let head: Option<Head> = serde_json::from_str(&line).ok();
+    Ok(head.map(|head| head.mark()))
+}
+
+fn read_file(path: &Path) -> io::Result<Option<(FollowMark, Vec<u8>)>> {
+    let mut bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let damaged = || io::Error::other(format!("{} is damaged; delete it", path.display()));
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)?;
+    let text = bytes.split_off(end + 1);
+    let head: Head = serde_json::from_slice(&bytes).map_err(|_| damaged())?;
+    if head.bytes != text.len() {
+        return Err(damaged());
+    }
+    Ok(Some((head.mark(), text)))
+}
