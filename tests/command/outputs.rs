@@ -132,8 +132,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let own = ["run", "up", "server", "backup", "capture"];
     let tested: BTreeSet<String> =
         commands.iter().map(|words| words[0]).chain(own).map(str::to_owned).collect();
-    let forgotten: Vec<_> = listed().difference(&tested).cloned().collect();
-    assert!(forgotten.is_empty(), "no line here tries {forgotten:?}");
+    assert_eq!(listed().difference(&tested).next(), None, "no line here tries it");
     let folders: Vec<String> = (0..STREAMS.len()).map(|n| path(&format!("out-{n}"))).collect();
     for (streams, folder) in STREAMS.iter().zip(&folders) {
         let (copy, capture) = (format!("{folder}-copy"), format!("{folder}-capture"));

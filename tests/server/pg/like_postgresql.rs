@@ -429,7 +429,8 @@ fn lines_of_copies_end_as_in_postgresql() {
     {
         let end = if options.starts_with("csv") { ",m" } else { "\tm" };
         std::fs::write(&file, text.replace('|', end)).unwrap();
-        let copy = format!("\\copy metrics (device_id, metric_id) from '{}' {options}", file.display());
+        let copy =
+            format!("\\copy metrics (device_id, metric_id) from '{}' {options}", file.display());
         let (_, codes) = both.compare(PUSHER, &[&copy]);
         assert_eq!(codes.is_empty(), !(5..8).contains(&nth), "{text:?}: {codes:?}");
     }

@@ -120,7 +120,8 @@ fn answer(path: &str) -> Value {
         (
             "/api/v1/outputs",
             json!([{"output": "H", "kind": "H", "guarantee": "H", "state": "waiting", "since": 1.0,
-            "reason": "H", "samples_behind": 1, "newest": 1.0, "samples": 1, "failures": 1, "samples_lost": 1,
+            "reason": "H", "samples_behind": 1, "newest": 1.0, "samples": 1, "failures": 1,
+            "samples_left_out": 1, "samples_lost": 1,
             "gaps": [{"start": 1.0, "end": 2.0, "samples": 1, "reason": "H"}]}]),
         ),
         ("/api/v1/last", json!([])),

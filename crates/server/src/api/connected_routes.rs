@@ -91,6 +91,7 @@ fn output(status: &OutputStatus) -> api::Output {
         newest: status.newest.map(|at| at.seconds()),
         samples: status.samples,
         failures: status.failures,
+        samples_left_out: status.left_out,
         samples_lost: status.samples_lost,
         gaps: gaps.collect(),
     }
