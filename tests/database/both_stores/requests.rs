@@ -117,6 +117,7 @@ pub(super) fn of(operation: Operation, times: Times) -> Vec<Request> {
         | Operation::Ready
         | Operation::Me
         | Operation::Pollers
+        | Operation::Outputs
         | Operation::Schedulers => all(&["", "?x=1"]),
         // A node becomes silent some seconds after its latest batch.
         Operation::Health | Operation::Nodes => {
