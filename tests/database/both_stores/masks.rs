@@ -13,6 +13,8 @@ enum Masked {
     Key(&'static str),
     /// The same, only in answers to requests that depend on the present time.
     KeyNow(&'static str),
+    /// The word after this text in an error.
+    After(&'static str),
     /// Values of the page's metrics with this prefix.
     Values(&'static str),
     /// Lines of the page about metrics with this prefix: one store has them alone.
@@ -21,7 +23,7 @@ enum Masked {
     Own,
 }
 
-use Masked::{Key, KeyNow, Lines, Own, Values};
+use Masked::{After, Key, KeyNow, Lines, Own, Values};
 
 /// Why each value differs.
 const MASKS: &[(Operation, Masked, &str)] = &[
@@ -71,6 +73,11 @@ const MASKS: &[(Operation, Masked, &str)] = &[
     (Operation::Audit, Key("created"), "the time of the change"),
     (Operation::Audit, Key("until"), "counts from the time of the change"),
     (Operation::InsertMetrics, KeyNow("timestamp"), "without it, the clock at the request"),
+    (
+        Operation::InsertMetrics,
+        After("data before "),
+        "a store without samples of a day settles it with the next one, so the two differ after midnight",
+    ),
     (
         Operation::Metrics,
         Values("jobmeter_uptime_seconds"),
@@ -130,6 +137,7 @@ pub(super) fn masked(request: &Request, mut answer: Answer) -> Answer {
             Key(key) => without_values(&text, key),
             KeyNow(key) if request.is_now => without_values(&text, key),
             KeyNow(_) => continue,
+            After(before) => without_word(&text, before),
             Values(prefix) => of_lines(&text, prefix, |line| {
                 line.rsplit_once(' ').map(|(name, _)| format!("{name} masked"))
             }),
@@ -178,6 +186,17 @@ fn without_values(text: &str, key: &str) -> String {
         masked.push_str(&key);
         masked.push_str(if part.starts_with("null") { "null" } else { "masked" });
         masked.push_str(part.split_at(end).1);
+    }
+    masked
+}
+
+/// A text in which the word after another text is `masked`.
+fn without_word(text: &str, before: &str) -> String {
+    let mut parts = text.split(before);
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once(' ').unwrap_or((part, ""));
+        masked += &format!("{before}masked {rest}");
     }
     masked
 }
