@@ -22,13 +22,21 @@ struct Waiting {
     start: i64,
 }
 
+/// The samples of a series that wait.
+#[derive(Clone, Debug)]
+struct OfSeries {
+    newest: Waiting,
+    /// Of an earlier window: the series sends late samples beside present ones.
+    late: Option<Waiting>,
+}
+
 /// The samples that wait for the end of their window.
 #[derive(Debug)]
 pub(super) struct LastOfWindow {
     /// `None`: nothing waits any more.
     window_us: Option<i64>,
     file: MarkedFile,
-    waiting: Option<FxHashMap<Series, Waiting>>,
+    waiting: Option<FxHashMap<Series, OfSeries>>,
 }
 
 impl LastOfWindow {
@@ -61,23 +69,16 @@ impl LastOfWindow {
         for row in rows(slice) {
             let Row { series, at, value, start } = row;
             let new = Waiting { series: Arc::clone(series), at, value, start };
-            match waiting.get_mut(&series.series) {
-                None => drop(waiting.insert(series.series.clone(), new)),
-                Some(old) if self.window(old.at) == self.window(at) => {
-                    if old.at <= at {
-                        *old = new;
-                    }
-                }
-                Some(old) => out.push(std::mem::replace(old, new)),
-            }
+            out.extend(self.add(&mut waiting, new));
         }
         let ended = if self.window_us.is_none() { Some(Timestamp(i64::MAX)) } else { ended };
         if let Some(ended) = ended {
             let window = self.window(ended.0);
-            waiting.retain(|_, one| {
-                let stays = self.window(one.at) >= window;
+            waiting.retain(|_, of| {
+                out.extend(of.late.take_if(|late| self.window(late.at) < window));
+                let stays = of.late.is_some() || self.window(of.newest.at) >= window;
                 if !stays {
-                    out.push(one.clone());
+                    out.push(of.newest.clone());
                 }
                 stays
             });
@@ -94,6 +95,28 @@ impl LastOfWindow {
         })))
     }
 
+    /// Adds a sample to those that wait. Returns the one that waits no longer: the last of its window.
+    fn add(&self, waiting: &mut FxHashMap<Series, OfSeries>, new: Waiting) -> Option<Waiting> {
+        let Some(of) = waiting.get_mut(&new.series.series) else {
+            let series = new.series.series.clone();
+            waiting.insert(series, OfSeries { newest: new, late: None });
+            return None;
+        };
+        let window = self.window(new.at);
+        let place = match &mut of.late {
+            _ if window > self.window(of.newest.at) => {
+                return Some(std::mem::replace(&mut of.newest, new));
+            }
+            _ if window == self.window(of.newest.at) => &mut of.newest,
+            Some(late) if window == self.window(late.at) => late,
+            late => return late.replace(new),
+        };
+        if place.at <= new.at {
+            *place = new;
+        }
+        None
+    }
+
     /// Forgets what is in memory: the last slice comes again.
     pub(super) fn forget(&mut self) {
         self.waiting = None;
@@ -104,21 +127,23 @@ impl LastOfWindow {
     }
 
     /// Reads the samples that waited before the slice with this mark.
-    fn read(&self, mark: FollowMark) -> io::Result<FxHashMap<Series, Waiting>> {
+    fn read(&self, mark: FollowMark) -> io::Result<FxHashMap<Series, OfSeries>> {
         let Some(bytes) = self.file.read(mark)? else { return Ok(FxHashMap::default()) };
         let damaged = || io::Error::other("the file of waiting samples is damaged; delete it");
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
-        let each = text.lines().map(|line| {
-            let (series, at, value, start) = read_line(line)?;
-            Some((series.series.clone(), Waiting { series: Arc::new(series), at, value, start }))
-        });
-        each.collect::<Option<_>>().ok_or_else(damaged)
+        let mut waiting = FxHashMap::default();
+        for line in text.lines() {
+            let (series, at, value, start) = read_line(line).ok_or_else(damaged)?;
+            // The newest sample of a series comes first, so none is replaced.
+            self.add(&mut waiting, Waiting { series: Arc::new(series), at, value, start });
+        }
+        Ok(waiting)
     }
 
     /// Writes those that wait after the slice with this mark.
-    fn write(&self, waiting: &FxHashMap<Series, Waiting>, mark: FollowMark) -> io::Result<()> {
+    fn write(&self, waiting: &FxHashMap<Series, OfSeries>, mark: FollowMark) -> io::Result<()> {
         let mut text = Vec::new();
-        for one in waiting.values() {
+        for one in waiting.values().flat_map(|of| std::iter::once(&of.newest).chain(&of.late)) {
             write_line(&SeriesText::new(&one.series), (one.at, one.value, one.start), &mut text);
         }
         self.file.write(&text, mark)

@@ -55,21 +55,21 @@ impl Outputs {
             .filter(|(_, one)| !configs.contains(&one.config))
             .map(|(name, _)| name.clone())
             .collect();
-        let mut threads = BTreeMap::new();
+        let mut earlier = BTreeMap::new();
         for name in &ended {
-            if let Some(mut one) = running.remove(name) {
+            if let Some(one) = running.remove(name) {
                 one.stop.set();
-                threads.insert(name.clone(), one.thread.take());
+                earlier.insert(name.clone(), one);
             }
         }
-        wait_for(threads.values().flatten(), END_TIME);
+        wait_for(earlier.values().filter_map(|one| one.thread.as_ref()), END_TIME);
         let names: BTreeSet<&str> = configs.iter().map(|config| &*config.name).collect();
         self.remove_others(&names);
         for config in configs {
             if running.contains_key(&config.name) {
                 continue;
             }
-            let before = threads.remove(&config.name).flatten();
+            let before = earlier.remove(&config.name);
             if let Some(one) = self.start(config, before) {
                 running.insert(config.name.clone(), one);
             }
@@ -95,10 +95,14 @@ impl Outputs {
         }
     }
 
-    /// Starts an output once `before`, its earlier thread, has ended.
-    fn start(&self, config: &OutputConfig, before: Option<JoinHandle<()>>) -> Option<Running> {
+    /// Starts an output once its earlier thread has ended, and goes on counting.
+    fn start(&self, config: &OutputConfig, before: Option<Running>) -> Option<Running> {
         let spec = spec_of(config)?;
-        let (stop, progress) = (Arc::<Stop>::default(), Arc::<Mutex<Progress>>::default());
+        let (progress, before) = match before {
+            Some(before) => (before.progress, before.thread),
+            None => Default::default(),
+        };
+        let stop = Arc::<Stop>::default();
         let worker = Worker {
             config: config.clone(),
             spec,
@@ -112,9 +116,10 @@ impl Outputs {
         let shown = Arc::clone(&progress);
         let run = move || {
             if let Some(before) = before {
-                shown
-                    .lock()
-                    .wait("its last write, with the earlier settings, has not ended", clock());
+                if !before.is_finished() {
+                    let why = "its last write, with the earlier settings, has not ended";
+                    shown.lock().wait(why, clock());
+                }
                 // A panic has ended it, too.
                 before.join().ok();
             }

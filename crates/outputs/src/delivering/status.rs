@@ -72,7 +72,6 @@ impl Default for Progress {
 impl Progress {
     /// Notes that the output waits. Returns whether it begins to, or for another reason.
     pub(super) fn wait(&mut self, why: &str, now: Timestamp) -> bool {
-        self.failures += 1;
         let since = match &self.state {
             OutputState::Waiting { why: before, .. } if before == why => return false,
             OutputState::Waiting { since, .. } => *since,

@@ -109,7 +109,11 @@ impl Worker {
     }
 
     fn pause(&self, error: &WriteError, backoff: &mut Backoff) {
-        if self.progress.lock().wait(&error.why, (self.clock)()) {
+        let mut progress = self.progress.lock();
+        progress.failures += 1;
+        let is_new = progress.wait(&error.why, (self.clock)());
+        drop(progress);
+        if is_new {
             log::warn!("output `{}` waits: {}", self.config.name, error.why);
         }
         self.stop.wait(backoff.failed(error.after));

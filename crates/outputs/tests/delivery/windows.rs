@@ -32,6 +32,24 @@ fn the_last_sample_of_each_window_is_sent_over_slices_and_restarts() {
 }
 
 #[test]
+fn late_samples_do_not_divide_the_present_window() {
+    let mut site = Site::new();
+    site.clock.store(40, Ordering::Relaxed);
+    site.apply(EVERY);
+    // The windows of seconds 0 to 9 and 10 to 19 arrive while that of 30 to 39 does.
+    for seconds in [&[31][..], &[2, 3], &[33], &[8], &[12, 32], &[39], &[41]] {
+        let samples: Vec<_> = seconds.iter().map(|at| (spec("n1", "a"), *at, 1.0)).collect();
+        site.store(&samples);
+        site.settle();
+        site = site.restart();
+        site.apply(EVERY);
+    }
+    site.settle();
+    let sent = counted(&[site.path("a.json")]);
+    assert_eq!(sent, once(["n1/a@8", "n1/a@39"]));
+}
+
+#[test]
 fn a_series_that_ends_is_sent_when_its_window_has_ended() {
     let mut site = Site::new();
     site.apply(EVERY);
