@@ -28,9 +28,15 @@ fn rights(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u32)> {
 fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
     let dir = tempfile::tempdir().unwrap();
     let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
-    let mut server = Server::start(&data, &[]);
+    let (config, lines) = (dir.path().join("server.toml"), dir.path().join("lines"));
+    let table = format!("[outputs.file]\npath = \"{}\"\n", lines.display());
+    std::fs::write(&config, table).unwrap();
+    let mut server = Server::start(&data, &["--config", config.to_str().unwrap()]);
     let (code, _, errors) = jobmeter(&server.url, &["run", "--", "true"]);
     assert_eq!(code, 0, "{errors}");
+    until("the lines of the output", Duration::from_secs(30), || {
+        std::fs::metadata(&lines).is_ok_and(|about| about.len() > 0).then_some(())
+    });
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
     if root("the owner of a copy") {
         let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&data).status().unwrap();
@@ -50,7 +56,8 @@ fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
             assert_eq!(is, was, "{}", path.display());
         }
     }
-    for file in ["audit.log", "audit-users.log", "jobs.sqlite", "demand.sqlite", "samples"] {
+    let files = ["audit.log", "audit-users.log", "jobs.sqlite", "demand.sqlite", "samples"];
+    for file in files.into_iter().chain(["outputs/file/file.json"]) {
         assert!(copied.contains_key(Path::new(file)), "{file}: {copied:?}");
     }
     let text = |dir: &Path, file: &str| std::fs::read_to_string(dir.join(file)).unwrap();

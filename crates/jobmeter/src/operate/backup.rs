@@ -5,8 +5,8 @@ use crate::output::options::JsonOption;
 use crate::output::show::counted;
 use anyhow::{Context as _, bail};
 use config::paths::{
-    ACKNOWLEDGED_FILE, AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR,
-    SamplesIn,
+    ACKNOWLEDGED_FILE, AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, OUTPUTS_DIR,
+    SAMPLES_DIR, SamplesIn,
 };
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chownat};
 use std::fs::{self, Permissions};
@@ -58,6 +58,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     copy_server_id(data, to)?;
     let samples_in = config::paths::samples_in(data).with_context(|| data.display().to_string())?;
     let copied = copy_samples(data, to, samples_in)?;
+    copy_outputs(data, to)?;
     copy_audit(data, to)?;
     keep_rights(data, to)?;
     write_report(copied, samples_in, args)
@@ -70,6 +71,42 @@ fn copy_server_id(data: &Path, to: &Path) -> anyhow::Result<()> {
         // A server of an earlier version does not have this file.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         copied => copied.with_context(|| format!("copying {}", from.display())),
+    }
+}
+
+/// Copies what outputs keep, after their positions: it may be newer than these, and then they repeat samples and lose none.
+fn copy_outputs(data: &Path, to: &Path) -> anyhow::Result<()> {
+    let below = Path::new(OUTPUTS_DIR);
+    let all = entries(&data.join(below))?;
+    if !all.is_empty() {
+        fs::create_dir(to.join(below))?;
+    }
+    for output in all {
+        let below = below.join(output);
+        fs::create_dir(to.join(&below))?;
+        for name in entries(&data.join(&below))? {
+            let from = data.join(&below).join(&name);
+            match store::copy_file(&from, &to.join(&below).join(&name)) {
+                // It was replaced meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                copied => {
+                    copied.with_context(|| format!("copying {}", from.display())).map(drop)?
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names in a folder; none if there is no such folder.
+fn entries(dir: &Path) -> anyhow::Result<Vec<std::ffi::OsString>> {
+    let known = || dir.display().to_string();
+    match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => {
+            let names = read.with_context(known)?.map(|entry| Ok(entry?.file_name()));
+            names.collect::<io::Result<_>>().with_context(known)
+        }
     }
 }
 

@@ -42,6 +42,9 @@ impl MarkedFile {
 
     /// The text before the slice with this mark; `None` if there is none.
     ///
+    /// After a restored backup the position may be older than both texts. Then it is the older one of them: samples that
+    /// it has seen come again, and none is lost.
+    ///
     /// # Errors
     /// It cannot be read, or is damaged.
     pub(super) fn read(&self, mark: FollowMark) -> io::Result<Option<Vec<u8>>> {
@@ -50,7 +53,9 @@ impl MarkedFile {
         if read_file(&self.next)?.is_some_and(|(of, _)| is_before(of)) {
             fs::rename(&self.next, &self.confirmed)?;
         }
-        let read = read_file(&self.confirmed)?.filter(|(of, _)| is_before(*of));
+        let all = [read_file(&self.confirmed)?, read_file(&self.next)?];
+        let mut of_it = all.into_iter().flatten().filter(|(of, _)| of.begun == mark.begun);
+        let read = of_it.next().filter(|(of, _)| is_before(*of) || mark.confirmed > 0);
         Ok(read.map(|(_, text)| text))
     }
 
@@ -96,4 +101,31 @@ fn read_file(path: &Path) -> io::Result<Option<(FollowMark, Vec<u8>)>> {
         return Err(damaged());
     }
     Ok(Some((head.mark(), text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_before_a_slice_or_after_a_restored_backup_the_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = MarkedFile::new(dir.path(), "state");
+        let mark = |confirmed| FollowMark { begun: 7, confirmed };
+        let read = |mark| {
+            let text = file.read(mark).unwrap();
+            text.map(|text| String::from_utf8(text).unwrap()).unwrap_or_default()
+        };
+        assert_eq!(read(mark(0)), "");
+        for (text, confirmed) in [("a", 0), ("b", 1), ("c", 2), ("c again", 2)] {
+            file.write(text.as_bytes(), mark(confirmed)).unwrap();
+        }
+        // The slice with mark 2 was not confirmed.
+        assert_eq!([read(mark(2)), read(mark(1)), read(mark(0))], ["b", "b", ""]);
+        assert_eq!(read(FollowMark { begun: 8, confirmed: 2 }), "", "another follower");
+        // It was.
+        assert_eq!([read(mark(3)), read(mark(1))], ["c again", "c again"]);
+        fs::write(dir.path().join("state.json"), "{").unwrap();
+        assert!(file.read(mark(3)).is_err());
+    }
 }

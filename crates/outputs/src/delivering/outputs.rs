@@ -23,6 +23,8 @@ pub struct Outputs {
     /// The folder with a folder for each output.
     folder: PathBuf,
     clock: Clock,
+    /// Held by a change, which may wait.
+    changing: Mutex<()>,
     running: Mutex<BTreeMap<Box<str>, Running>>,
 }
 
@@ -43,35 +45,27 @@ impl std::fmt::Debug for Outputs {
 impl Outputs {
     /// No output yet. `folder` keeps what must outlive the program.
     pub fn new(store: Arc<dyn Storage>, folder: PathBuf, clock: Clock) -> Self {
-        Self { store, folder, clock, running: Mutex::default() }
+        Self { store, folder, clock, changing: Mutex::default(), running: Mutex::default() }
     }
 
     /// Runs exactly these outputs. One with an unchanged configuration is not disturbed; a changed one continues at its
     /// position. The position of one that is not among them is kept for 7 days.
     pub fn apply(&self, configs: &[OutputConfig]) {
-        let mut running = self.running.lock();
-        let ended: Vec<Box<str>> = running
-            .iter()
-            .filter(|(_, one)| !configs.contains(&one.config))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let mut earlier = BTreeMap::new();
-        for name in &ended {
-            if let Some(one) = running.remove(name) {
-                one.stop.set();
-                earlier.insert(name.clone(), one);
-            }
-        }
+        let _change = self.changing.lock();
+        let is_changed = |_: &Box<str>, one: &mut Running| !configs.contains(&one.config);
+        let mut earlier: BTreeMap<Box<str>, Running> =
+            self.running.lock().extract_if(.., is_changed).collect();
+        earlier.values().for_each(|one| one.stop.set());
         wait_for(earlier.values().filter_map(|one| one.thread.as_ref()), END_TIME);
         let names: BTreeSet<&str> = configs.iter().map(|config| &*config.name).collect();
         self.remove_others(&names);
         for config in configs {
-            if running.contains_key(&config.name) {
+            if self.running.lock().contains_key(&config.name) {
                 continue;
             }
             let before = earlier.remove(&config.name);
             if let Some(one) = self.start(config, before) {
-                running.insert(config.name.clone(), one);
+                self.running.lock().insert(config.name.clone(), one);
             }
         }
     }
@@ -144,6 +138,7 @@ impl Outputs {
             .and_then(|followers| followers.list().ok())
             .map(|list| list.into_iter().map(|one| (one.name, one.behind)).collect())
             .unwrap_or_default();
+        let now = (self.clock)();
         let running = self.running.lock();
         let each = running.iter().map(|(name, one)| {
             let progress = one.progress.lock();
@@ -151,7 +146,7 @@ impl Outputs {
                 name: name.clone(),
                 kind: one.spec.name,
                 guarantee: (one.spec.guarantee)(&one.config),
-                state: progress.state.clone(),
+                state: progress.state_at(now),
                 behind: behind.get(name).copied(),
                 newest: progress.newest,
                 samples: progress.samples,

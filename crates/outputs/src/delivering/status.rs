@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use storage::OutputGap;
 
+/// A write that lasts longer counts as waiting.
+const WRITE_US: i64 = 10 * Timestamp::SECOND;
 /// Most output gaps that are shown.
 const GAPS_MAX: usize = 100;
 
@@ -55,6 +57,8 @@ pub struct OutputStatus {
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) state: OutputState,
+    /// When the write began that has not ended.
+    pub(super) writing: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
     pub(super) samples: u64,
     pub(super) left_out: LeftOut,
@@ -65,11 +69,23 @@ pub(super) struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
-        Self { state, newest: None, samples: 0, left_out: LeftOut::default(), failures: 0, lost }
+        let (newest, writing, left_out) = (None, None, LeftOut::default());
+        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost }
     }
 }
 
 impl Progress {
+    /// The state at a time. A receiver that hangs is one that is waited for.
+    pub(super) fn state_at(&self, now: Timestamp) -> OutputState {
+        match self.writing.filter(|since| now.since(*since) > WRITE_US) {
+            Some(since) if self.state == OutputState::Working => {
+                let why = "a write has not ended since then: its receiver hangs".to_owned();
+                OutputState::Waiting { since, why }
+            }
+            _ => self.state.clone(),
+        }
+    }
+
     /// Notes that the output waits. Returns whether it begins to, or for another reason.
     pub(super) fn wait(&mut self, why: &str, now: Timestamp) -> bool {
         let since = match &self.state {
@@ -123,5 +139,22 @@ impl Lost {
             why: why.clone(),
         });
         each.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_write_is_a_wait() {
+        let at = |second| Timestamp(second * Timestamp::SECOND);
+        let mut progress = Progress { writing: Some(at(100)), ..Progress::default() };
+        assert_eq!(progress.state_at(at(110)), OutputState::Working);
+        let OutputState::Waiting { since, why } = progress.state_at(at(111)) else { panic!() };
+        assert_eq!((since, why.contains("hangs")), (at(100), true));
+        progress.wait("full", at(105));
+        let OutputState::Waiting { since, why } = progress.state_at(at(200)) else { panic!() };
+        assert_eq!((since, &*why), (at(105), "full"));
     }
 }

@@ -110,6 +110,8 @@ impl Worker {
 
     fn pause(&self, error: &WriteError, backoff: &mut Backoff) {
         let mut progress = self.progress.lock();
+        // A panic within a write has ended it.
+        progress.writing = None;
         progress.failures += 1;
         let is_new = progress.wait(&error.why, (self.clock)());
         drop(progress);
@@ -161,7 +163,9 @@ impl<'a> Delivery<'a> {
 
     /// Delivers a slice, or what is left of it.
     fn step(&mut self) -> Result<Step, WriteError> {
-        let name = &self.worker.config.name;
+        let Worker { config: OutputConfig { name, .. }, folder, .. } = self.worker;
+        // Somebody may have deleted it.
+        make(folder).map_err(WriteError::at(folder))?;
         if self.open.is_none() {
             self.open = self.next()?;
         }
@@ -170,7 +174,11 @@ impl<'a> Delivery<'a> {
             return Ok(Step::Idle);
         };
         if !open.is_written {
-            self.output.write(&open.portion)?;
+            let progress = &self.worker.progress;
+            progress.lock().writing = Some((self.worker.clock)());
+            let written = self.output.write(&open.portion);
+            progress.lock().writing = None;
+            written?;
             open.is_written = true;
         }
         match self.followers.confirm(name, open.number) {

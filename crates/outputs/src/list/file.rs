@@ -14,8 +14,10 @@ use kernel::Root;
 use kernel::user_files::groups;
 use model::setting::{Kind, OptionSpec};
 use model::{Gap, Timestamp};
-use rustix::fs::{FlockOperation, Gid, Mode};
+use parking_lot::Mutex;
+use rustix::fs::{Gid, Mode};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -109,7 +111,9 @@ fn is_mode(text: &str) -> Result<(), String> {
 
 /// Permission bits that let nobody but owner and group write.
 fn mode_of(text: &str) -> Option<u32> {
-    u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o775 == 0 && mode & 0o200 != 0)
+    let is_octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
+    mode.filter(|mode| mode & !0o775 == 0 && mode & 0o200 != 0)
 }
 
 /// The ID of the group of a file.
@@ -120,7 +124,8 @@ fn group_of(text: &str) -> Result<Option<u32>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    if let Ok(gid) = text.parse() {
+    // The largest number means "unchanged" to the kernel.
+    if let Some(gid) = text.parse().ok().filter(|gid| *gid != u32::MAX) {
         return Ok(Some(gid));
     }
     let root = Root::live().map_err(|error| error.to_string())?;
@@ -150,20 +155,29 @@ fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
             wrong.push(("path", "it needs `path`: a file, or `-` for standard output".to_owned()))
         }
         STDOUT => {}
-        path => {
-            let path = Path::new(path);
-            let dir =
-                path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if path.is_dir() {
-                wrong.push(("path", format!("{} is a folder; name a file", path.display())));
-            } else if !dir.is_dir() {
-                wrong.push(("path", format!("there is no folder {}; create it", dir.display())));
-            } else if let Err(error) = kernel::trust::check_way(dir) {
-                wrong.push(("path", error.to_string()));
-            }
-        }
+        path => wrong.extend(check_path(path).err().map(|what| ("path", what))),
     }
     wrong
+}
+
+/// Checks that a file of this path can be written.
+///
+/// # Errors
+/// It cannot, and what to do.
+fn check_path(path: &str) -> Result<(), String> {
+    let file = Path::new(path);
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_other = file.symlink_metadata().is_ok_and(|about| !about.is_file());
+    if path.ends_with('/') || file.is_dir() {
+        return Err(format!("{path} is a folder; name a file"));
+    }
+    if path.contains('\0') || is_other {
+        return Err(format!("{} is no regular file", path.escape_debug()));
+    }
+    if !dir.is_dir() {
+        return Err(format!("there is no folder {}; create it", dir.display()));
+    }
+    kernel::trust::check_way(dir).map_err(|error| error.to_string())
 }
 
 fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteError> {
@@ -270,14 +284,46 @@ struct Begun {
     confirmed: u64,
     device: u64,
     inode: u64,
+    /// Length of the file before it.
     bytes: u64,
+    /// Length of the portion.
+    portion: u64,
 }
 
 impl Begun {
-    fn is_of(&self, mark: FollowMark, about: &fs::Metadata) -> bool {
+    /// Whether all that follows in the file is this portion, or a part of it. After a restored copy of the data folder, a
+    /// longer file has later portions, too: nothing of it is cut.
+    fn is_end_of(&self, mark: FollowMark, about: &fs::Metadata) -> bool {
         (self.begun, self.confirmed) == (mark.begun, mark.confirmed)
             && (self.device, self.inode) == (about.dev(), about.ino())
-            && self.bytes <= about.len()
+            && (self.bytes..=self.bytes.saturating_add(self.portion)).contains(&about.len())
+    }
+}
+
+/// Device and inode of each file that an output of this program writes.
+static WRITTEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// An open file that no other output of this program writes. A lock of the file itself would need no right to write: every
+/// reader could hold it.
+struct OwnFile {
+    file: File,
+    id: (u64, u64),
+}
+
+impl OwnFile {
+    fn new(file: File) -> io::Result<Self> {
+        let about = file.metadata()?;
+        let id = (about.dev(), about.ino());
+        if WRITTEN.lock().insert(id) {
+            return Ok(Self { file, id });
+        }
+        Err(io::Error::other("another output writes it; choose another path"))
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        WRITTEN.lock().remove(&self.id);
     }
 }
 
@@ -289,8 +335,8 @@ struct RotatedFile {
     rotate_daily: bool,
     mode: u32,
     group: Option<u32>,
-    /// The file that was written last, locked: no other output writes it.
-    file: Option<File>,
+    /// The file that was written last.
+    file: Option<OwnFile>,
 }
 
 impl Output for RotatedFile {
@@ -298,59 +344,66 @@ impl Output for RotatedFile {
         let bytes = (self.encode)(portion);
         let path = self.path.clone();
         let failed = || WriteError::at(&path);
-        let mut file = self.current_file().map_err(failed())?;
-        let about = file.metadata().map_err(failed())?;
+        let mut own = self.current_file().map_err(failed())?;
+        let about = own.file.metadata().map_err(failed())?;
         let begun = self.begun().map_err(WriteError::at(&self.mark))?;
-        if let Some(begun) = begun.filter(|begun| begun.is_of(portion.mark, &about)) {
-            file.set_len(begun.bytes).and_then(|()| file.sync_data()).map_err(failed())?;
+        if let Some(begun) = begun.filter(|begun| begun.is_end_of(portion.mark, &about)) {
+            let cut = own.file.set_len(begun.bytes);
+            cut.and_then(|()| own.file.sync_data()).map_err(failed())?;
         }
         if !bytes.is_empty() {
-            let about = file.metadata().map_err(failed())?;
+            let about = own.file.metadata().map_err(failed())?;
             if about.len() > 0 && self.is_full(&about) {
                 self.rotate().map_err(failed())?;
-                file = self.open_file().map_err(failed())?;
+                drop(own);
+                own = self.open_file().map_err(failed())?;
             }
-            self.note(portion.mark, &file).map_err(WriteError::at(&self.mark))?;
-            file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(failed())?;
+            self.note(portion.mark, &own.file, &bytes).map_err(WriteError::at(&self.mark))?;
+            append(&mut own.file, &bytes).map_err(failed())?;
         }
-        self.file = Some(file);
+        self.file = Some(own);
         Ok(())
     }
 }
 
+/// Appends bytes durably. If that fails, no part of them remains: another program may move the file meanwhile.
+fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?.len();
+    file.write_all(bytes).and_then(|()| file.sync_data()).inspect_err(|_| {
+        if let Err(error) = file.set_len(before) {
+            log::warn!("a part of what was not written remains in a file of an output: {error}");
+        }
+    })
+}
+
 impl RotatedFile {
     /// The file that was written last, if it still has its name; otherwise a new one.
-    fn current_file(&mut self) -> io::Result<File> {
-        if let Some(file) = self.file.take()
+    fn current_file(&mut self) -> io::Result<OwnFile> {
+        if let Some(own) = self.file.take()
             && let Ok(about) = self.path.symlink_metadata()
+            && own.id == (about.dev(), about.ino())
         {
-            let open = file.metadata()?;
-            if (open.dev(), open.ino()) == (about.dev(), about.ino()) {
-                return Ok(file);
-            }
+            return Ok(own);
         }
         self.open_file()
     }
 
-    /// Opens and locks the file. One without content gets its mode and group.
-    fn open_file(&self) -> io::Result<File> {
+    /// Opens the file. One without content gets its mode and group.
+    fn open_file(&self) -> io::Result<OwnFile> {
         let file = kernel::trust::no_link(&self.path, 0o600)?;
         let about = file.metadata()?;
         if !about.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
-        if let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            let why = format!("another output or program has locked it ({error})");
-            return Err(io::Error::other(why));
-        }
+        let own = OwnFile::new(file)?;
         if about.len() == 0 {
             if let Some(gid) = self.group {
-                rustix::fs::fchown(&file, None, Some(Gid::from_raw(gid)))?;
+                rustix::fs::fchown(&own.file, None, Some(Gid::from_raw(gid)))?;
             }
-            rustix::fs::fchmod(&file, Mode::from_bits_truncate(self.mode))?;
+            rustix::fs::fchmod(&own.file, Mode::from_bits_truncate(self.mode))?;
             self.sync_folder()?;
         }
-        Ok(file)
+        Ok(own)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
@@ -394,7 +447,7 @@ impl RotatedFile {
     }
 
     /// Notes durably where a portion begins.
-    fn note(&self, mark: FollowMark, file: &File) -> io::Result<()> {
+    fn note(&self, mark: FollowMark, file: &File, portion: &[u8]) -> io::Result<()> {
         let about = file.metadata()?;
         let begun = Begun {
             begun: mark.begun,
@@ -402,6 +455,7 @@ impl RotatedFile {
             device: about.dev(),
             inode: about.ino(),
             bytes: about.len(),
+            portion: portion.len() as u64,
         };
         replace_durably(&self.mark, &serde_json::to_vec(&begun)?)
     }

@@ -200,7 +200,7 @@ fn no_link_no_foreign_folder_and_no_second_writer() {
     assert_eq!(fs::read_to_string(site.path("target")).unwrap(), "untouched");
     for _ in 0..2000 {
         let status = site.outputs.status();
-        let waits = |one: &&outputs::OutputStatus| matches!(&one.state, outputs::OutputState::Waiting { why, .. } if why.contains("locked"));
+        let waits = |one: &&outputs::OutputStatus| matches!(&one.state, outputs::OutputState::Waiting { why, .. } if why.contains("another output writes it"));
         if status.iter().filter(waits).count() == 1 && !lines(&site.path("same")).is_empty() {
             assert_eq!(counted(&[site.path("same")]), once(["n1/a@1"]));
             return;
@@ -226,5 +226,64 @@ fn a_check_finds_what_would_not_work_and_changes_nothing() {
         "{none:?}"
     );
     assert!(check("[outputs.file]\npath = \"no/a\"\n")[0].contains("there is no folder"));
-    assert!(check("[outputs.file]\npath = \".\"\n")[0].contains("is a folder"));
+    for (path, what) in
+        [(".", "is a folder"), ("new/", "is a folder"), ("/dev/null", "is no regular file")]
+    {
+        let found = check(&format!("[outputs.file]\npath = \"{path}\"\n"));
+        assert!(found[0].contains(what), "{path}: {found:?}");
+    }
+    let largest = check("[outputs.file]\npath = \"a\"\ngroup = \"4294967295\"\n");
+    assert!(largest[0].contains("there is no group"), "{largest:?}");
+}
+
+/// Stops outputs and store, changes files of the data folder, and opens them again.
+fn with_files(site: Site, change: impl FnOnce(&std::path::Path)) -> Site {
+    let Site { dir, store, outputs, sender, clock } = site;
+    outputs.stop(std::time::Duration::from_secs(5));
+    drop((store, outputs));
+    change(dir.path());
+    let (store, outputs) = crate::kit::open(dir.path(), &clock);
+    Site { dir, store, outputs, sender, clock }
+}
+
+const POSITIONS: &str = "samples/followers/POSITIONS";
+
+#[test]
+fn a_restored_data_folder_removes_nothing_from_a_file() {
+    let mut site = Site::new();
+    let note = "outputs/file/file.json";
+    site.apply(ALL);
+    site.store(&[(spec("n1", "a"), 1, 1.0)]);
+    site.settle();
+    site = site.restart();
+    let positions = fs::read(site.path(POSITIONS)).unwrap();
+    site.apply(ALL);
+    site.store(&[(spec("n1", "a"), 2, 1.0)]);
+    site.settle();
+    // The state of an output that noted this portion and did not confirm it.
+    let noted = fs::read(site.path(note)).unwrap();
+    site.store(&[(spec("n1", "a"), 3, 1.0)]);
+    site.settle();
+    site = with_files(site, |dir| {
+        fs::write(dir.join(POSITIONS), &positions).unwrap();
+        fs::write(dir.join(note), &noted).unwrap();
+    });
+    site.apply(ALL);
+    site.settle();
+    let found = counted(&[site.path("a.json")]);
+    // What the position is before comes again; nothing that the file had was cut.
+    let expected = [("n1/a@1", 1), ("n1/a@2", 2), ("n1/a@3", 2)];
+    assert_eq!(found, expected.map(|(key, count)| (key.to_owned(), count)).into());
+}
+
+#[test]
+fn a_deleted_folder_of_an_output_is_made_again() {
+    let mut site = Site::new();
+    site.apply(ALL);
+    site.store(&[(spec("n1", "a"), 1, 1.0)]);
+    site.settle();
+    fs::remove_dir_all(site.path("outputs/file")).unwrap();
+    site.store(&[(spec("n1", "a"), 2, 1.0)]);
+    site.settle();
+    assert_eq!(counted(&[site.path("a.json")]), once(["n1/a@1", "n1/a@2"]));
 }
