@@ -29,7 +29,7 @@ pub use gap::{Cause, Gap};
 pub use increase::{Increase, Point, increase, increases};
 pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST};
 pub use job_facts::{FactColumn, FactKind, FactValue, JobFacts, Resources};
-pub use labels::{JsonObjects, LABELS_BYTES_MAX, Labels, LabelsError, json_text};
+pub use labels::{JsonObjects, LABELS_BYTES_MAX, Labels, LabelsError, USER_LABEL, json_text};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{
     ClusterId, DeviceId, FOREIGN_BYTES_MAX, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin, WORD,

@@ -1,12 +1,10 @@
 //! Labels that senders may not set.
 
 use crate::limits::Rejection;
-use model::{Origin, SeriesEntry};
+use model::{Origin, SeriesEntry, USER_LABEL};
 
 /// Labels that answers add to a series; a sender that set one could assign a sample to a job.
 const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
-/// The label of rows that a user inserts; another sender that set it could take a user's series.
-const USER_LABEL: &str = "_user";
 
 /// Why samples of a series are rejected for their labels, if they are.
 pub fn label_rejection(entry: &SeriesEntry, origin: &Origin) -> Option<String> {

@@ -12,6 +12,8 @@ use std::sync::{Arc, LazyLock};
 
 /// Maximum length of the canonical text of a label set, in bytes.
 pub const LABELS_BYTES_MAX: usize = 4096;
+/// The label of rows that a user inserts, with the user. No other sender may set it.
+pub const USER_LABEL: &str = "_user";
 
 /// The labels of a series: the parts of a device (`{"cpu": "3"}`), or what a user adds.
 ///

@@ -52,9 +52,10 @@ impl Outputs {
     /// position. The position of one that is not among them is kept for 7 days.
     pub fn apply(&self, configs: &[OutputConfig]) {
         let _change = self.changing.lock();
-        let is_changed = |_: &Box<str>, one: &mut Running| !configs.contains(&one.config);
-        let mut earlier: BTreeMap<Box<str>, Running> =
-            self.running.lock().extract_if(.., is_changed).collect();
+        let mut running = self.running.lock();
+        let changed = running.extract_if(.., |_, one| !configs.contains(&one.config));
+        let mut earlier: BTreeMap<Box<str>, Running> = changed.collect();
+        drop(running);
         earlier.values().for_each(|one| one.stop.set());
         wait_for(earlier.values().filter_map(|one| one.thread.as_ref()), END_TIME);
         let names: BTreeSet<&str> = configs.iter().map(|config| &*config.name).collect();

@@ -11,7 +11,7 @@ use crate::records::making::{source, values};
 use colmet::backends::{BACKENDS, Backend, IPMIPOWER};
 use colmet::equivalent::Scope;
 use colmet::record::{NO_JOB, Record, Value, involved_jobs};
-use model::{Point, Timestamp};
+use model::{Point, Timestamp, USER_LABEL};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -124,6 +124,10 @@ impl Records {
         out: &mut Vec<Record>,
     ) {
         let series = &row.series.series;
+        // A user inserted it, under a name of the user's choice: it is no measurement of the node.
+        if series.labels.has(USER_LABEL) {
+            return;
+        }
         let job = match &series.job {
             None => NO_JOB,
             Some(key) if key.cluster == self.layout.cluster => {

@@ -189,6 +189,16 @@ fn only_the_jobs_of_the_cluster_have_records() {
 }
 
 #[test]
+fn rows_of_users_are_in_no_record() {
+    let rows = [
+        ("n1 colmet_rapl_counter_7_joules_total _user=1001", 10, 999.0),
+        ("n1 rapl_package_joules_total package=0 _user=1001", 10, 999.0),
+    ];
+    let found = all(&mut records(), &rows);
+    assert_eq!(found, []);
+}
+
+#[test]
 fn a_job_without_samples_at_an_instant_has_no_record() {
     let name = |job| format!("n1 process_rss_bytes oar:{job}");
     let (seven, eight) = (name(7), name(8));

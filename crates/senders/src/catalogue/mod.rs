@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use storage::DeclaredMetrics;
 
+/// The beginning of the names of Colmet's own values (decision 0062).
+const COLMET: &str = "colmet_";
 /// All commands of `jobmeter run` together count as one origin.
 const RUNS: &str = "/runs";
 /// All users that insert rows together.
@@ -261,10 +263,15 @@ fn rank_of(by: &Origin, metric: &Metric) -> Rank {
     }
 }
 
-/// Checks that a metric of pollers and feeds comes from one. Tokens that insert rows may import those of feeds.
+/// Checks that a metric of pollers, feeds and Colmet's nodes comes from one. Tokens that insert rows may import those of feeds.
 fn check_owner(name: &str, by: &Origin, rank: Rank) -> Result<(), Rejection> {
     let is_free =
         !Metric::is_of_polls(name) && (!Metric::is_of_feeds(name) || rank == Rank::Assumed);
+    if rank == Rank::User && name.starts_with(COLMET) {
+        return Err(Rejection::Meaning(format!(
+            "metric {name} is one of Colmet's nodes; users insert only metrics that no other sender has"
+        )));
+    }
     if is_free || by.is_poller_group() {
         return Ok(());
     }

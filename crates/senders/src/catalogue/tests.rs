@@ -63,6 +63,8 @@ fn a_name_yields_to_the_first_sender_of_a_higher_rank() {
     for by in ["user-1/rows", "user-2/rows"] {
         learn(&mut catalogue, metric(Unit::Count), by).unwrap();
     }
+    let of_colmet = Metric::gauge("colmet_rapl_counter_7", Unit::Count, "");
+    assert!(learn(&mut catalogue, of_colmet, "user-1/rows").is_err());
     learn(&mut catalogue, metric(Unit::Count), "push/rows").unwrap();
     assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Count, 1));
     let rejected = learn(&mut catalogue, metric(Unit::Count), "user-1/rows").unwrap_err();

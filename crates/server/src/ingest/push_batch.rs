@@ -5,6 +5,7 @@ use crate::ingest::push_rows::PushRow;
 use jiff::tz::TimeZone;
 use model::{
     Batch, Boot, JobKey, Kind, Labels, Metric, MetricError, Origin, SeriesEntry, SeriesTable, Tick,
+    USER_LABEL,
 };
 use query::{Format, Line, RowBatch, encoded_rows};
 use senders::label_rejection;
@@ -12,9 +13,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use storage::Incoming;
 use wire::{Decoder, Encoder, Frames};
-
-/// The label of users' rows without a job: the user ID, or `unknown`.
-const USER_LABEL: &str = "_user";
 
 /// Rows of a request, checked, with their series.
 #[derive(Clone, Debug)]
