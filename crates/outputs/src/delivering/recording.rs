@@ -33,7 +33,7 @@ impl Recording {
     }
 
     /// The records that are complete after a slice, and the samples that no record has. Everything before `ended` was
-    /// delivered.
+    /// delivered; `now` is the present time.
     ///
     /// # Errors
     /// The file cannot be read or written. The same slice must follow.
@@ -41,7 +41,7 @@ impl Recording {
         &mut self,
         slice: &TimeSlice,
         mark: FollowMark,
-        ended: Option<Timestamp>,
+        (ended, now): (Option<Timestamp>, Timestamp),
     ) -> io::Result<(Vec<Record>, LeftOut)> {
         let mut records = match self.records.take() {
             Some(records) => records,
@@ -52,7 +52,7 @@ impl Recording {
                 None => Records::new(self.layout.clone()),
             },
         };
-        let taken = records.take(slice, ended);
+        let taken = records.take(slice, ended, now);
         self.file.write(&records.kept()?, mark)?;
         self.records = Some(records);
         Ok(taken)

@@ -211,7 +211,7 @@ impl<'a> Delivery<'a> {
         }
         let (mut records, mut left_out) = (Vec::new(), LeftOut::default());
         if let Some(recording) = &mut self.recording {
-            match recording.take(&samples, slice.at, ended) {
+            match recording.take(&samples, slice.at, (ended, (self.worker.clock)())) {
                 Ok(taken) => (records, left_out) = taken,
                 Err(error) => {
                     self.forget();

@@ -82,11 +82,13 @@ impl Records {
     }
 
     /// The records that are complete after a portion, ordered by instant, and the samples that no record has. Everything
-    /// before `ended` was delivered, so that no instant before it gets another sample.
+    /// before `ended` was delivered, so that no instant before it gets another sample. A sample after `now` makes nothing
+    /// old: its node has a wrong clock.
     pub(crate) fn take(
         &mut self,
         samples: &TimeSlice,
         ended: Option<Timestamp>,
+        now: Timestamp,
     ) -> (Vec<Record>, LeftOut) {
         let mut out = Vec::new();
         let held = self.kept.hosts.values().map(Host::size).sum();
@@ -98,7 +100,7 @@ impl Records {
                 close_all(host, &has_ended, (name, &self.layout), &mut out);
             }
         }
-        let newest = samples.times.last().copied().unwrap_or(i64::MIN);
+        let newest = samples.times.last().map_or(i64::MIN, |at| now.0.min(*at));
         self.kept.newest = self.kept.newest.max(newest);
         let mut all = rows(samples).peekable();
         while let Some(row) = all.next() {

@@ -32,6 +32,9 @@ fn layout(options: &[(&'static str, &str)]) -> Layout {
     Layout::of(&config).unwrap()
 }
 
+/// Later than each sample.
+const NOW: Timestamp = Timestamp(i64::MAX);
+
 fn records() -> Records {
     Records::new(layout(&[]))
 }
@@ -76,13 +79,13 @@ fn heads(records: &[Record]) -> Vec<String> {
 
 /// The records after these samples, and those of the instants that are still open.
 fn all(records: &mut Records, samples: &[(&str, i64, f64)]) -> Vec<Record> {
-    let (mut all, _) = records.take(&slice(samples), None);
+    let (mut all, _) = records.take(&slice(samples), None, NOW);
     all.extend(rest(records));
     all
 }
 
 fn rest(records: &mut Records) -> Vec<Record> {
-    records.take(&slice(&[]), Some(Timestamp(i64::MAX))).0
+    records.take(&slice(&[]), Some(Timestamp(i64::MAX)), NOW).0
 }
 
 fn sorted(mut records: Vec<Record>) -> Vec<Record> {
@@ -116,7 +119,7 @@ fn recorded() -> TimeSlice {
 /// `UPDATE_GOLDEN=1` rewrites the text; the difference is the user's view.
 #[test]
 fn a_recorded_portion_has_the_recorded_text() {
-    let (found, left_out) = records().take(&recorded(), None);
+    let (found, left_out) = records().take(&recorded(), None, NOW);
     assert_eq!(left_out, LeftOut { jobs: 1, limit: 0 });
     let mut text = String::new();
     found.iter().for_each(|record| colmet::text::write(record, &|_| 0, &mut text));
@@ -136,16 +139,16 @@ fn a_recorded_portion_has_the_recorded_text() {
 fn a_division_into_portions_changes_no_record() {
     let whole = recorded();
     let mut one = records();
-    let (mut expected, _) = one.take(&whole, None);
+    let (mut expected, _) = one.take(&whole, None, NOW);
     expected.extend(rest(&mut one));
     let expected = sorted(expected);
     assert!(expected.len() >= 8, "{:?}", heads(&expected));
     let count = whole.times.len();
     for cut in 0..=count {
         let mut divided = records();
-        let (mut found, _) = divided.take(&slice_of(rows(&whole).take(cut)), None);
+        let (mut found, _) = divided.take(&slice_of(rows(&whole).take(cut)), None, NOW);
         let mut divided = restarted(&divided);
-        found.extend(divided.take(&slice_of(rows(&whole).skip(cut)), None).0);
+        found.extend(divided.take(&slice_of(rows(&whole).skip(cut)), None, NOW).0);
         found.extend(rest(&mut divided));
         assert_eq!(sorted(found), expected, "divided after {cut} of {count} samples");
     }
@@ -155,11 +158,11 @@ fn a_division_into_portions_changes_no_record() {
 fn late_samples_have_records_of_their_own() {
     let mut records = records();
     let load = |at| [("n1 cpu_user_seconds_total", at, at as f64), ("n1 load_1m", at, 0.5)];
-    let (first, _) = records.take(&slice(&[load(100), load(105)].concat()), None);
+    let (first, _) = records.take(&slice(&[load(100), load(105)].concat()), None, NOW);
     assert_eq!(heads(&first), ["n1 procstats 0 100"]);
-    let (late, _) = records.take(&slice(&[load(90), load(95)].concat()), None);
+    let (late, _) = records.take(&slice(&[load(90), load(95)].concat()), None, NOW);
     assert_eq!(heads(&late), ["n1 procstats 0 90", "n1 procstats 0 105"]);
-    let (next, _) = records.take(&slice(&load(110)), None);
+    let (next, _) = records.take(&slice(&load(110)), None, NOW);
     assert_eq!(heads(&next), ["n1 procstats 0 95"]);
     for record in [&late[0], &next[0]] {
         let at = (record.at.0 / S) as f64;
@@ -176,16 +179,33 @@ fn only_the_jobs_of_the_cluster_have_records() {
     let of = |job: &str| format!("n1 {name} {job}:7");
     let (oar, slurm, local) = (of("oar"), of("slurm"), of("local"));
     let both = [(&*oar, 10, 1.0), (&*slurm, 10, 2.0), (&*local, 10, 4.0)];
-    let (none, left_out) = records.take(&slice(&both), None);
+    let (none, left_out) = records.take(&slice(&both), None, NOW);
     assert_eq!((none, left_out), (Vec::new(), LeftOut { jobs: 2, limit: 0 }));
     let found = all(&mut records, &[(&oar, 20, 3.0), ("n1 uptime_seconds", 20, 1.0)]);
     assert_eq!(heads(&found), ["n1 taskstats 7 10", "n1 taskstats 7 20"]);
     assert_eq!(number(&found[0], "nvcsw"), Some(1.0));
     // A record has no values of jobs of the earlier cluster of the configuration.
-    records.take(&slice(&[(&oar, 30, 4.0)]), None);
+    records.take(&slice(&[(&oar, 30, 4.0)]), None, NOW);
     let slurm_layout = layout(&[("cluster", "slurm")]);
     let mut other = Records::with(slurm_layout, &records.kept().unwrap()).unwrap();
     assert_eq!(all(&mut other, &[(&slurm, 30, 5.0)]).len(), 1);
+}
+
+#[test]
+fn a_sample_of_the_future_makes_no_node_old() {
+    let mut records = records();
+    let instructions = "n1 perf_instructions_total oar:7";
+    let now = |second: i64| Timestamp(second * S);
+    let mut found = Vec::new();
+    for (second, value) in [(5, 1000.0), (10, 2000.0), (15, 3000.0)] {
+        found.extend(records.take(&slice(&[(instructions, second, value)]), None, now(second)).0);
+    }
+    records.take(&slice(&[("pdu x_watts", 7200, 1.0), ("n2 load_1m", 7200, 1.0)]), None, now(16));
+    found.extend(records.take(&slice(&[(instructions, 20, 4000.0)]), None, now(20)).0);
+    found.extend(records.take(&slice(&[(instructions, 25, 5000.0)]), None, now(25)).0);
+    let growths: Vec<Option<f64>> =
+        found.iter().map(|record| number(record, "counter_1")).collect();
+    assert_eq!(growths, [1000.0; 4].map(Some), "{:?}", heads(&found));
 }
 
 #[test]
@@ -288,7 +308,7 @@ fn growth_counts_once_over_restarts_resets_and_late_samples() {
     let mut found = Vec::new();
     // The node began to count at 0, so the first sample has a growth. 0.1 is no double: a restart must restore its bits.
     for (at, joules) in [(10, 0.1), (20, 0.1), (40, 1.1), (30, 0.5), (50, 0.2), (60, 0.3)] {
-        found.extend(one.take(&slice(&[(name, at, joules)]), None).0);
+        found.extend(one.take(&slice(&[(name, at, joules)]), None, NOW).0);
         one = restarted(&one);
     }
     found.extend(rest(&mut one));
@@ -410,14 +430,14 @@ fn of_two_values_of_an_instant_the_later_one_counts() {
 #[test]
 fn an_instant_stays_open_until_everything_before_it_was_delivered() {
     let mut records = records();
-    let (none, _) = records.take(&slice(&[("n1 cpu_forks_total", 10, 1.0)]), None);
+    let (none, _) = records.take(&slice(&[("n1 cpu_forks_total", 10, 1.0)]), None, NOW);
     assert_eq!(heads(&none), [""; 0]);
     let ended = |at| Some(Timestamp(at * S));
-    assert_eq!(records.take(&slice(&[]), ended(10)).0, []);
+    assert_eq!(records.take(&slice(&[]), ended(10), NOW).0, []);
     let other = slice(&[("n2 cpu_forks_total", 10, 1.0)]);
-    assert_eq!(heads(&records.take(&other, ended(11)).0), ["n1 procstats 0 10"]);
+    assert_eq!(heads(&records.take(&other, ended(11), NOW).0), ["n1 procstats 0 10"]);
     // A device that is silent for an hour is forgotten after its last record.
-    let (found, _) = records.take(&slice(&[("n3 cpu_forks_total", 4000, 1.0)]), None);
+    let (found, _) = records.take(&slice(&[("n3 cpu_forks_total", 4000, 1.0)]), None, NOW);
     assert_eq!(heads(&found), ["n2 procstats 0 10"]);
     let kept = String::from_utf8(records.kept().unwrap()).unwrap();
     assert!(kept.contains("n3") && !kept.contains("n1") && !kept.contains("n2"), "{kept}");
@@ -443,9 +463,9 @@ fn what_is_held_is_bounded_and_counted() {
     let names: Vec<_> = (0..50).map(|number| format!("n{number} cpu_forks_total")).collect();
     let at = |at| names.iter().map(|name| (&**name, at, 1.0)).collect::<Vec<_>>();
     // A device has three numbers: itself, the node, the sum. The third device does not fit with its sum.
-    let (_, left_out) = records.take(&slice(&at(1)), None);
+    let (_, left_out) = records.take(&slice(&at(1)), None, NOW);
     assert_eq!(left_out, LeftOut { jobs: 0, limit: 48 });
-    let (found, _) = records.take(&slice(&at(2)), None);
+    let (found, _) = records.take(&slice(&at(2)), None, NOW);
     assert_eq!(heads(&found), ["n0 procstats 0 1", "n1 procstats 0 1"]);
     assert!(records.kept().unwrap().len() < 2000);
 }
@@ -453,7 +473,7 @@ fn what_is_held_is_bounded_and_counted() {
 #[test]
 fn a_damaged_text_is_an_error() {
     let mut records = records();
-    records.take(&recorded(), None);
+    records.take(&recorded(), None, NOW);
     let kept = records.kept().unwrap();
     assert!(Records::with(layout(&[]), kept.get(..kept.len() / 2).unwrap()).is_err());
 }
