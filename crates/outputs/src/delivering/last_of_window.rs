@@ -28,6 +28,8 @@ struct OfSeries {
     newest: Waiting,
     /// Of an earlier window: the series sends late samples beside present ones.
     late: Option<Waiting>,
+    /// When its last sample was received.
+    received: Timestamp,
 }
 
 /// The samples that wait for the end of their window.
@@ -49,8 +51,8 @@ impl LastOfWindow {
         Some(Self { window_us, file, waiting: None })
     }
 
-    /// The samples of a slice and of earlier ones that are the last of their window. Samples of windows that ended before
-    /// `ended` are, too.
+    /// The samples of a slice that is received `now`, and of earlier ones, that are the last of their window. Those of series
+    /// that are silent since `silent` are, too, if their window ended before it.
     ///
     /// # Errors
     /// A file cannot be read or written. The same slice must follow.
@@ -58,23 +60,26 @@ impl LastOfWindow {
         &mut self,
         slice: &TimeSlice,
         mark: FollowMark,
-        ended: Option<Timestamp>,
+        (silent, now): (Option<Timestamp>, Timestamp),
     ) -> io::Result<TimeSlice> {
         let before = match self.waiting.take() {
             Some(waiting) => waiting,
-            None => self.read(mark)?,
+            None => self.read(mark, now)?,
         };
         let mut waiting = before.clone();
         let mut out = Vec::new();
         for row in rows(slice) {
             let Row { series, at, value, start } = row;
             let new = Waiting { series: Arc::clone(series), at, value, start };
-            out.extend(self.add(&mut waiting, new));
+            out.extend(self.add(&mut waiting, new, now));
         }
-        let ended = if self.window_us.is_none() { Some(Timestamp(i64::MAX)) } else { ended };
-        if let Some(ended) = ended {
-            let window = self.window(ended.0);
+        let silent = if self.window_us.is_none() { Some(Timestamp(i64::MAX)) } else { silent };
+        if let Some(silent) = silent {
+            let window = self.window(silent.0);
             waiting.retain(|_, of| {
+                if of.received > silent {
+                    return true;
+                }
                 out.extend(of.late.take_if(|late| self.window(late.at) < window));
                 let stays = of.late.is_some() || self.window(of.newest.at) >= window;
                 if !stays {
@@ -96,12 +101,18 @@ impl LastOfWindow {
     }
 
     /// Adds a sample to those that wait. Returns the one that waits no longer: the last of its window.
-    fn add(&self, waiting: &mut FxHashMap<Series, OfSeries>, new: Waiting) -> Option<Waiting> {
+    fn add(
+        &self,
+        waiting: &mut FxHashMap<Series, OfSeries>,
+        new: Waiting,
+        received: Timestamp,
+    ) -> Option<Waiting> {
         let Some(of) = waiting.get_mut(&new.series.series) else {
             let series = new.series.series.clone();
-            waiting.insert(series, OfSeries { newest: new, late: None });
+            waiting.insert(series, OfSeries { newest: new, late: None, received });
             return None;
         };
+        of.received = received;
         let window = self.window(new.at);
         let place = match &mut of.late {
             _ if window > self.window(of.newest.at) => {
@@ -127,7 +138,7 @@ impl LastOfWindow {
     }
 
     /// Reads the samples that waited before the slice with this mark.
-    fn read(&self, mark: FollowMark) -> io::Result<FxHashMap<Series, OfSeries>> {
+    fn read(&self, mark: FollowMark, now: Timestamp) -> io::Result<FxHashMap<Series, OfSeries>> {
         let Some(bytes) = self.file.read(mark)? else { return Ok(FxHashMap::default()) };
         let damaged = || io::Error::other("the file of waiting samples is damaged; delete it");
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
@@ -135,7 +146,7 @@ impl LastOfWindow {
         for line in text.lines() {
             let (series, at, value, start) = read_line(line).ok_or_else(damaged)?;
             // The newest sample of a series comes first, so none is replaced.
-            self.add(&mut waiting, Waiting { series: Arc::new(series), at, value, start });
+            self.add(&mut waiting, Waiting { series: Arc::new(series), at, value, start }, now);
         }
         Ok(waiting)
     }

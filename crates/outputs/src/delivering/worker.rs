@@ -204,14 +204,15 @@ impl<'a> Delivery<'a> {
         let slice = self.followers.next(name, ROWS_MAX).map_err(of_store)?;
         let Some(slice) = slice else { return Ok(None) };
         let mut samples = self.selection.select(slice.samples);
+        let now = (self.worker.clock)();
         let ended = self.caught_up.take().map(|at| at.plus(-SILENT_US));
         let failed = || WriteError::at(&self.worker.folder);
         if let Some(windows) = &mut self.last_of_window {
-            samples = windows.take(&samples, slice.at, ended).map_err(failed())?;
+            samples = windows.take(&samples, slice.at, (ended, now)).map_err(failed())?;
         }
         let (mut records, mut left_out) = (Vec::new(), LeftOut::default());
         if let Some(recording) = &mut self.recording {
-            match recording.take(&samples, slice.at, (ended, (self.worker.clock)())) {
+            match recording.take(&samples, slice.at, (ended, now)) {
                 Ok(taken) => (records, left_out) = taken,
                 Err(error) => {
                     self.forget();

@@ -109,11 +109,11 @@ fn is_mode(text: &str) -> Result<(), String> {
         .ok_or_else(|| format!("`{text}` is no mode such as 0640, which others cannot write"))
 }
 
-/// Permission bits that let nobody but owner and group write.
+/// Permission bits that let nobody but the owner write.
 fn mode_of(text: &str) -> Option<u32> {
     let is_octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
-    mode.filter(|mode| mode & !0o775 == 0 && mode & 0o200 != 0)
+    mode.filter(|mode| mode & !0o755 == 0 && mode & 0o200 != 0)
 }
 
 /// The ID of the group of a file.

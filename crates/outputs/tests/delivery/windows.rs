@@ -50,8 +50,27 @@ fn late_samples_do_not_divide_the_present_window() {
 }
 
 #[test]
+fn windows_of_the_past_end_with_their_last_sample() {
+    let mut site = Site::new();
+    site.clock.store(400, Ordering::Relaxed);
+    site.apply(EVERY);
+    // Another series is present, and everything is delivered again and again.
+    for second in 0..25 {
+        site.store(&[(spec("n1", "past"), second, 1.0)]);
+        site.settle();
+        site.store(&[(spec("n2", "present"), 399, 1.0)]);
+        site.settle();
+        if second % 8 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1200));
+        }
+    }
+    assert_eq!(counted(&[site.path("a.json")]), once(["n1/past@9", "n1/past@19"]));
+}
+
+#[test]
 fn a_series_that_ends_is_sent_when_its_window_has_ended() {
     let mut site = Site::new();
+    site.clock.store(3, Ordering::Relaxed);
     site.apply(EVERY);
     site.store(&[
         (spec("n1", "ends"), 1, 1.0),

@@ -91,7 +91,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
             (body, "{\"device\": \"n1\"}", registers)
         }
         Operation::End => ("local:1", "{}", ENDS),
-        Operation::JobsCheck => {
+        Operation::JobsCheck | Operation::Outputs => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
         // Without addresses, errors in files and other users' jobs for callers who do not see every job.
@@ -120,7 +120,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         }
         Operation::ChangeAccount => ("slurm:bobs", "{\"members_see\": \"nothing\"}", BOBS),
         Operation::DeleteAccount => ("slurm:nobodys", body, NOBODYS),
-        Operation::Settings | Operation::Audit | Operation::Outputs => (body, body, STAFF),
+        Operation::Settings | Operation::Audit => (body, body, STAFF),
         Operation::Set => {
             let set = "{\"nodes\": \"n1\", \"for_seconds\": 60, \"sources\": {\"load\": {\"enabled\": true}}}";
             (body, set, ADMINS)
