@@ -79,10 +79,36 @@ pub(super) struct Stream {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entity {
     touched: i64,
-    /// The last instant of each sum, and the sum.
-    pub(super) sums: BTreeMap<Box<str>, (i64, Exact)>,
+    /// By what is summed.
+    pub(super) sums: BTreeMap<Box<str>, Sum>,
     /// The newest sample of each counter whose growth counts.
     counters: BTreeMap<Box<str>, Reading>,
+}
+
+/// The last instant of a sum, and the value of each series there: of two values of one series, the later one counts.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Sum {
+    pub(super) at: i64,
+    /// By a hash of the series.
+    parts: Vec<(u64, Exact)>,
+}
+
+impl Sum {
+    pub(super) fn value(&self) -> f64 {
+        self.parts.iter().map(|(_, value)| value.0).sum()
+    }
+
+    fn set(&mut self, at: i64, (series, value): (u64, f64), room: &mut Room) {
+        if self.at != at {
+            self.at = at;
+            self.parts.clear();
+        }
+        if let Some((_, before)) = self.parts.iter_mut().find(|(of, _)| *of == series) {
+            *before = Exact(value);
+        } else if self.parts.is_empty() || room.take() {
+            self.parts.push((series, Exact(value)));
+        }
+    }
 }
 
 /// A sample of a counter.
@@ -131,7 +157,7 @@ impl Host {
         self.jobs.retain(|_, (_, touched)| *touched >= since);
         for stream in self.streams.values_mut() {
             let open = stream.open;
-            let is_open = |entity: &Entity| entity.sums.values().any(|(of, _)| Some(*of) == open);
+            let is_open = |entity: &Entity| entity.sums.values().any(|sum| Some(sum.at) == open);
             stream.of.retain(|_, entity| entity.touched >= since || is_open(entity));
         }
     }
@@ -148,7 +174,10 @@ impl Host {
     /// How many numbers are held of it.
     pub(super) fn size(&self) -> usize {
         let entities = self.streams.values().flat_map(|stream| stream.of.values());
-        let each = entities.map(|entity| 1 + entity.sums.len() + entity.counters.len());
+        let each = entities.map(|entity| {
+            let parts = entity.sums.values().map(|sum| sum.parts.len().max(1));
+            1 + parts.sum::<usize>() + entity.counters.len()
+        });
         1 + self.jobs.len() + each.sum::<usize>()
     }
 }
@@ -211,21 +240,24 @@ impl Rhythm {
 }
 
 impl Entity {
-    /// Adds a value to a sum of its instant.
-    pub(super) fn add(&mut self, key: &str, at: i64, value: f64, room: &mut Room) {
+    /// Sets the value of a series in a sum of its instant.
+    pub(super) fn add(&mut self, key: &str, at: i64, part: (u64, f64), room: &mut Room) {
         match self.sums.get_mut(key) {
-            Some((of, sum)) if *of == at => *sum = Exact(sum.0 + value),
-            Some(sum) => *sum = (at, Exact(value)),
-            None if room.take() => drop(self.sums.insert(key.into(), (at, Exact(value)))),
+            Some(sum) => sum.set(at, part, room),
+            None if room.take() => {
+                let mut sum = Sum { at, parts: Vec::new() };
+                sum.set(at, part, room);
+                self.sums.insert(key.into(), sum);
+            }
             None => {}
         }
     }
 
     /// Ends an instant: its values are in a record, so that a sample that comes later still does not repeat them.
     pub(super) fn end(&mut self, backend: &Backend, at: i64) {
-        for (key, (of, _)) in &mut self.sums {
-            if *of == at && opens(backend, key) {
-                *of = i64::MIN;
+        for (key, sum) in &mut self.sums {
+            if sum.at == at && opens(backend, key) {
+                sum.at = i64::MIN;
             }
         }
     }

@@ -17,11 +17,11 @@ pub(super) fn values(
     layout: &Layout,
 ) -> Option<Vec<Option<Value>>> {
     let at_instant = |key: &str| {
-        let (of, sum) = entity.sums.get(key)?;
-        (*of == at).then_some(sum.0)
+        let sum = entity.sums.get(key)?;
+        (sum.at == at).then(|| sum.value())
     };
     let has_ours =
-        entity.sums.iter().any(|(key, (of, _))| *of == at && !is_own(key) && opens(backend, key));
+        entity.sums.iter().any(|(key, sum)| sum.at == at && !is_own(key) && opens(backend, key));
     let ours = |column| has_ours.then(|| computed(backend, column, (stream, entity), at, layout));
     let ours: Vec<_> = backend.columns.iter().map(|column| ours(column).flatten()).collect();
     let own = |column| {
@@ -47,12 +47,12 @@ fn computed(
     layout: &Layout,
 ) -> Option<Value> {
     let recent = |selector: Selector<'_>| {
-        let (of, sum) = entity.sums.get(&*key(selector))?;
-        stream.is_recent(source(selector.metric), *of, at).then_some(sum.0)
+        let sum = entity.sums.get(&*key(selector))?;
+        stream.is_recent(source(selector.metric), sum.at, at).then(|| sum.value())
     };
     let exact = |selector: Selector<'_>| {
-        let (of, sum) = entity.sums.get(&*key(selector))?;
-        (*of == at).then_some(sum.0)
+        let sum = entity.sums.get(&*key(selector))?;
+        (sum.at == at).then(|| sum.value())
     };
     if let Ours::FirstOf(all) = &column.row.ours {
         // The records follow the instants of the first that the node has, so its last value counts although it has a record.

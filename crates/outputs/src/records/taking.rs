@@ -12,8 +12,10 @@ use colmet::backends::{BACKENDS, Backend, IPMIPOWER};
 use colmet::equivalent::Scope;
 use colmet::record::{NO_JOB, Record, Value, involved_jobs};
 use model::{Point, Timestamp, USER_LABEL};
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::hash::BuildHasher as _;
 use std::io;
 use storage::{SeriesInfo, TimeSlice};
 
@@ -208,9 +210,10 @@ fn add_to(
         let point = Point { at: Timestamp(row.at), value: row.value, start };
         value = entity.growth(&format!("{}{}", series.metric, series.labels.as_str()), point, room);
     }
+    let hash = FxBuildHasher.hash_one((&series.metric, series.labels.as_str()));
     for key in keys {
         if let Some(value) = value {
-            entity.add(key, row.at, value, room);
+            entity.add(key, row.at, (hash, value), room);
         }
     }
 }

@@ -192,6 +192,16 @@ fn only_the_jobs_of_the_cluster_have_records() {
 }
 
 #[test]
+fn of_two_values_of_a_series_the_later_one_counts_also_in_a_later_portion() {
+    let mut records = records();
+    let power = |value| slice(&[("n1 exec_value_watts", 10, value)]);
+    records.take(&power(150.0), None, NOW);
+    records.take(&power(152.0), None, NOW);
+    let found = all(&mut records, &[("n1 exec_value_watts", 15, 1.0)]);
+    assert_eq!(number(&found[0], "average_power_consumption"), Some(152.0));
+}
+
+#[test]
 fn a_sample_of_the_future_makes_no_node_old() {
     let mut records = records();
     let instructions = "n1 perf_instructions_total oar:7";
