@@ -33,13 +33,13 @@ impl From<Exact> for u64 {
 
 /// Bounds what is held.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct HeldLimit {
     pub(super) left: usize,
     /// Samples for which there was none.
     pub(super) rejected: u64,
 }
 
-impl Room {
+impl HeldLimit {
     /// Whether one more number may be held.
     pub(super) fn take(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else {
@@ -98,14 +98,14 @@ impl Sum {
         self.parts.iter().map(|(_, value)| value.0).sum()
     }
 
-    fn set(&mut self, at: i64, (series, value): (u64, f64), room: &mut Room) {
+    fn set(&mut self, at: i64, (series, value): (u64, f64), limit: &mut HeldLimit) {
         if self.at != at {
             self.at = at;
             self.parts.clear();
         }
         if let Some((_, before)) = self.parts.iter_mut().find(|(of, _)| *of == series) {
             *before = Exact(value);
-        } else if self.parts.is_empty() || room.take() {
+        } else if self.parts.is_empty() || limit.take() {
             self.parts.push((series, Exact(value)));
         }
     }
@@ -132,12 +132,12 @@ struct Rhythm {
 
 impl Host {
     /// Notes that a job has a sample at an instant.
-    pub(super) fn see_job(&mut self, job: u64, at: i64, room: &mut Room) {
+    pub(super) fn see_job(&mut self, job: u64, at: i64, limit: &mut HeldLimit) {
         let now = (at, self.touched);
         match self.jobs.get_mut(&job) {
             Some(seen) if *seen == now => return,
             Some(seen) => *seen = now,
-            None if room.take() => drop(self.jobs.insert(job, now)),
+            None if limit.take() => drop(self.jobs.insert(job, now)),
             None => return,
         }
         for stream in self.streams.values_mut() {
@@ -209,9 +209,14 @@ impl Stream {
         self.rhythms.values().any(reports)
     }
 
-    /// The node or a job, if there is room for it.
-    pub(super) fn entity(&mut self, job: u64, now: i64, room: &mut Room) -> Option<&mut Entity> {
-        if !self.of.contains_key(&job) && !room.take() {
+    /// The node or a job, unless the limit is reached.
+    pub(super) fn entity(
+        &mut self,
+        job: u64,
+        now: i64,
+        limit: &mut HeldLimit,
+    ) -> Option<&mut Entity> {
+        if !self.of.contains_key(&job) && !limit.take() {
             return None;
         }
         let entity = self.of.entry(job).or_default();
@@ -241,12 +246,12 @@ impl Rhythm {
 
 impl Entity {
     /// Sets the value of a series in a sum of its instant.
-    pub(super) fn add(&mut self, key: &str, at: i64, part: (u64, f64), room: &mut Room) {
+    pub(super) fn add(&mut self, key: &str, at: i64, part: (u64, f64), limit: &mut HeldLimit) {
         match self.sums.get_mut(key) {
-            Some(sum) => sum.set(at, part, room),
-            None if room.take() => {
+            Some(sum) => sum.set(at, part, limit),
+            None if limit.take() => {
                 let mut sum = Sum { at, parts: Vec::new() };
-                sum.set(at, part, room);
+                sum.set(at, part, limit);
                 self.sums.insert(key.into(), sum);
             }
             None => {}
@@ -264,7 +269,12 @@ impl Entity {
 
     /// The growth of a counter up to a sample: since its previous one, or since a start of which the counter was observed.
     /// `None` for a late sample: a later record already has this growth.
-    pub(super) fn growth(&mut self, series: &str, point: Point, room: &mut Room) -> Option<f64> {
+    pub(super) fn growth(
+        &mut self,
+        series: &str,
+        point: Point,
+        limit: &mut HeldLimit,
+    ) -> Option<f64> {
         let Point { at, value, start } = point;
         let reading = Reading { at: at.0, value: Exact(value), start: start.map(|start| start.0) };
         match self.counters.get_mut(series) {
@@ -275,7 +285,7 @@ impl Entity {
                 Some(increase(Point { at, value: before.value.0, start }, point).amount)
             }
             None => {
-                if room.take() {
+                if limit.take() {
                     self.counters.insert(series.into(), reading);
                 }
                 Some(increase(point.zero()?, point).amount)

@@ -5,7 +5,7 @@
 
 use crate::portion::{Row, rows};
 use crate::records::columns::{Columns, Use, is_own};
-use crate::records::held::{Host, Room, Stream};
+use crate::records::held::{HeldLimit, Host, Stream};
 use crate::records::layout::Layout;
 use crate::records::making::{source, values};
 use colmet::backends::{BACKENDS, Backend, IPMIPOWER};
@@ -94,7 +94,7 @@ impl Records {
     ) -> (Vec<Record>, LeftOut) {
         let mut out = Vec::new();
         let held = self.kept.hosts.values().map(Host::size).sum();
-        let mut room = Room { left: self.held_max.saturating_sub(held), rejected: 0 };
+        let mut limit = HeldLimit { left: self.held_max.saturating_sub(held), rejected: 0 };
         let mut left_out = LeftOut::default();
         if let Some(ended) = ended {
             let has_ended = |open| open < ended.0;
@@ -111,11 +111,11 @@ impl Records {
                 .peek()
                 .is_some_and(|next| next.at == row.at && SeriesInfo::same(next.series, row.series));
             if !is_replaced && row.value.is_finite() {
-                self.add(&row, (&mut room, &mut left_out), &mut out);
+                self.add(&row, (&mut limit, &mut left_out), &mut out);
             }
         }
         self.forget_idle(&mut out);
-        left_out.limit = room.rejected;
+        left_out.limit = limit.rejected;
         let place = |of: &Record| BACKENDS.iter().position(|backend| *backend == of.backend);
         out.sort_by(|a, b| (a.at, &a.host, place(a), a.job).cmp(&(b.at, &b.host, place(b), b.job)));
         (out, left_out)
@@ -124,7 +124,7 @@ impl Records {
     fn add(
         &mut self,
         row: &Row<'_>,
-        (room, left_out): (&mut Room, &mut LeftOut),
+        (limit, left_out): (&mut HeldLimit, &mut LeftOut),
         out: &mut Vec<Record>,
     ) {
         let series = &row.series.series;
@@ -148,17 +148,17 @@ impl Records {
         }
         let Kept { hosts, newest, .. } = &mut self.kept;
         let name = series.device.as_str();
-        if !hosts.contains_key(name) && !room.take() {
+        if !hosts.contains_key(name) && !limit.take() {
             return;
         }
         let host = hosts.entry(name.into()).or_default();
         host.touched = *newest;
         if job != NO_JOB {
-            host.see_job(job, row.at, room);
+            host.see_job(job, row.at, limit);
         }
         let scope = if job == NO_JOB { Scope::Node } else { Scope::Job };
         for one in uses.iter().filter(|one| one.backend.scope == scope) {
-            add_to(host, one, (row, job, *newest), room, &self.layout, out);
+            add_to(host, one, (row, job, *newest), limit, &self.layout, out);
         }
     }
 
@@ -183,7 +183,7 @@ fn add_to(
     host: &mut Host,
     one: &Use,
     (row, job, newest): (&Row<'_>, u64, i64),
-    room: &mut Room,
+    limit: &mut HeldLimit,
     layout: &Layout,
     out: &mut Vec<Record>,
 ) {
@@ -203,17 +203,18 @@ fn add_to(
     if !is_own(&series.metric) {
         stream.see(source(&series.metric), row.at);
     }
-    let Some(entity) = stream.entity(job, newest, room) else { return };
+    let Some(entity) = stream.entity(job, newest, limit) else { return };
     let mut value = Some(row.value);
     if one.is_growth {
         let start = Some(row.start).filter(|start| *start != TimeSlice::NO_START).map(Timestamp);
         let point = Point { at: Timestamp(row.at), value: row.value, start };
-        value = entity.growth(&format!("{}{}", series.metric, series.labels.as_str()), point, room);
+        value =
+            entity.growth(&format!("{}{}", series.metric, series.labels.as_str()), point, limit);
     }
     let hash = FxBuildHasher.hash_one((&series.metric, series.labels.as_str()));
     for key in keys {
         if let Some(value) = value {
-            entity.add(key, row.at, (hash, value), room);
+            entity.add(key, row.at, (hash, value), limit);
         }
     }
 }

@@ -438,7 +438,7 @@ fn of_two_values_of_an_instant_the_later_one_counts() {
 }
 
 #[test]
-fn an_instant_stays_open_until_everything_before_it_was_delivered() {
+fn an_instant_is_open_until_everything_before_it_was_delivered() {
     let mut records = records();
     let (none, _) = records.take(&slice(&[("n1 cpu_forks_total", 10, 1.0)]), None, NOW);
     assert_eq!(heads(&none), [""; 0]);
