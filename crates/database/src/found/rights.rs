@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Error};
 /// the schema jobmeter, because it makes and drops partitions. A role is no member of a superuser, so it gets the tables of one.
 const MISSING: &str = "WITH closed AS (
     SELECT c.oid, c.relowner, me.rolname AS role, pg_has_role(me.oid, c.relowner, 'USAGE') AS is_own, own.rolname AS owner, own.rolsuper
-    FROM unnest($1::text[]) AS name JOIN pg_class AS c ON c.oid = coalesce(to_regclass(name), to_regclass('public.' || name))
+    FROM unnest($1::text[]) AS name JOIN pg_class AS c ON c.oid = coalesce(to_regclass(name), CASE WHEN strpos(name, '.') = 0 THEN to_regclass('public.' || name) END)
         JOIN pg_roles AS own ON own.oid = c.relowner JOIN pg_roles AS me ON me.rolname = coalesce($2::text, current_user::text)
     WHERE NOT (SELECT bool_and(has_table_privilege(me.oid, c.oid, right_))
             FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS right_)
