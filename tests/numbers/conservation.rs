@@ -149,7 +149,7 @@ pub(crate) fn check(url: &str, file: &Path, rounds: u64) -> u64 {
         let near: Vec<_> = gaps.iter().map(|gap| (gap.from - first.1, gap.to - first.1)).collect();
         Some(format!("{first:?} is lost and no gap tells of it: {near:?}"))
     };
-    // Batches that nobody knows to be lost count as missing a minute after the one behind them.
+    // Lost batches that no record has count as missing a minute after the one behind them.
     let deadline = Instant::now() + Duration::from_secs(90);
     while let Some(what) = unreported() {
         assert!(Instant::now() < deadline, "{what}");

@@ -222,7 +222,7 @@ impl Origin {
         self.as_user_push().is_some() || self.is_node_push()
     }
 
-    /// The user whose rows have this origin.
+    /// The user who inserts rows with this origin.
     pub fn as_user_push(&self) -> Option<u32> {
         let text = self.as_str().strip_suffix(ROWS)?.strip_prefix("user-")?;
         text.parse().ok().filter(|uid: &u32| uid.to_string() == text)

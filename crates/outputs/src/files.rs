@@ -13,6 +13,18 @@ pub(crate) fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// The bytes of a file; `None` if there is none.
+///
+/// # Errors
+/// The system rejects the reading.
+pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Replaces a file that only its owner can read. After a power loss it is the old or the new one.
 ///
 /// # Errors

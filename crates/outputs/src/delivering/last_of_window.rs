@@ -23,7 +23,7 @@ struct Waiting {
 }
 
 /// The samples of a series that wait.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct OfSeries {
     newest: Waiting,
     /// Of an earlier window: the series sends late samples beside present ones.
@@ -62,11 +62,10 @@ impl LastOfWindow {
         mark: FollowMark,
         (silent, now): (Option<Timestamp>, Timestamp),
     ) -> io::Result<TimeSlice> {
-        let before = match self.waiting.take() {
+        let mut waiting = match self.waiting.take() {
             Some(waiting) => waiting,
             None => self.read(mark, now)?,
         };
-        let mut waiting = before.clone();
         let mut out = Vec::new();
         for row in rows(slice) {
             let Row { series, at, value, start } = row;
@@ -81,15 +80,14 @@ impl LastOfWindow {
                     return true;
                 }
                 out.extend(of.late.take_if(|late| self.window(late.at) < window));
-                let stays = of.late.is_some() || self.window(of.newest.at) >= window;
-                if !stays {
+                let waits = of.late.is_some() || self.window(of.newest.at) >= window;
+                if !waits {
                     out.push(of.newest.clone());
                 }
-                stays
+                waits
             });
         }
-        // Until the slice is confirmed, the samples before it count.
-        self.waiting = Some(before);
+        // After an error, the file has the samples before the slice.
         self.write(&waiting, mark)?;
         self.waiting = Some(waiting);
         Ok(slice_of(out.iter().map(|one| Row {

@@ -1,6 +1,6 @@
 //! What an output keeps between slices, in a file that belongs to the mark of its slice: a kill neither loses nor repeats it.
 
-use crate::files::replace_durably;
+use crate::files::{read_if_there, replace_durably};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -88,11 +88,7 @@ fn mark_of(path: &Path) -> io::Result<Option<FollowMark>> {
 }
 
 fn read_file(path: &Path) -> io::Result<Option<(FollowMark, Vec<u8>)>> {
-    let mut bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(mut bytes) = read_if_there(path)? else { return Ok(None) };
     let damaged = || io::Error::other(format!("{} is damaged; delete it", path.display()));
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)?;
     let text = bytes.split_off(end + 1);

@@ -5,7 +5,7 @@ use crate::delivering::recording::Recording;
 use crate::delivering::selection::Selection;
 use crate::delivering::status::{Lost, Progress};
 use crate::delivering::stop::Stop;
-use crate::files::{make, replace_durably};
+use crate::files::{make, read_if_there, replace_durably};
 use crate::portion::Portion;
 use crate::records::LeftOut;
 use crate::spec::{Output, Spec, WriteError};
@@ -282,12 +282,11 @@ fn of_store(error: FollowError) -> WriteError {
 /// What an earlier start lost. A damaged file is only logged: it tells nothing about samples to come.
 fn read_lost(folder: &std::path::Path) -> Result<Lost, WriteError> {
     let path = folder.join(LOST);
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            log::warn!("{}: {error}; counting lost samples from 0", path.display());
-            Lost::default()
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lost::default()),
-        Err(error) => Err(WriteError::at(&path)(error)),
-    }
+    let Some(bytes) = read_if_there(&path).map_err(WriteError::at(&path))? else {
+        return Ok(Lost::default());
+    };
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+        log::warn!("{}: {error}; counting lost samples from 0", path.display());
+        Lost::default()
+    }))
 }

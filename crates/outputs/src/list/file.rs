@@ -3,7 +3,7 @@
 //! Before each portion, the output notes durably where the file ends. If the portion comes again, the file is first cut
 //! there, so each line is in the files once, whatever was killed.
 
-use crate::files::replace_durably;
+use crate::files::{read_if_there, replace_durably};
 use crate::portion::Portion;
 use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
 use crate::row::{SeriesText, text, write_line, write_time};
@@ -109,7 +109,7 @@ fn is_mode(text: &str) -> Result<(), String> {
         .ok_or_else(|| format!("`{text}` is no mode such as 0640, which others cannot write"))
 }
 
-/// Permission bits that let nobody but the owner write.
+/// Permission bits with which the owner alone may write.
 fn mode_of(text: &str) -> Option<u32> {
     let is_octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
@@ -264,7 +264,7 @@ fn write_span(name: &str, (from, to): (i64, i64), more: &str, out: &mut Vec<u8>)
     out.extend_from_slice(format!(",{more}}}}}\n").as_bytes());
 }
 
-/// Standard output. Nobody acknowledges what it receives.
+/// Standard output. Its reader acknowledges nothing.
 struct Stdout {
     encode: Encode,
 }
@@ -439,11 +439,7 @@ impl RotatedFile {
 
     /// What was noted before the last portion. A damaged note is none: it was never needed if its write was cut short.
     fn begun(&self) -> io::Result<Option<Begun>> {
-        match fs::read(&self.mark) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(read_if_there(&self.mark)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     /// Notes durably where a portion begins.

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// The metrics of the backends of Python nodes, whose records the collector's formats have.
+/// The metrics of Python nodes' backends: the formats of the collector have their records.
 #[derive(Debug)]
 pub(super) struct Columns {
     uses: FxHashMap<Box<str>, Vec<Use>>,

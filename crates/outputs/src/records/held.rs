@@ -81,7 +81,7 @@ pub(super) struct Entity {
     touched: i64,
     /// By what is summed.
     pub(super) sums: BTreeMap<Box<str>, Sum>,
-    /// The newest sample of each counter whose growth counts.
+    /// The newest sample of each counter that records have as growth.
     counters: BTreeMap<Box<str>, Reading>,
 }
 

@@ -63,7 +63,7 @@ fn computed(
     let value = |selector: Selector<'_>| {
         if opens(backend, selector.metric) { exact(selector) } else { recent(selector) }
     };
-    // What is held of a counter whose growth counts is its growth.
+    // Of a counter that records have as growth, the growth is held.
     names::computed(column, &layout.events, Samples { value: &value, growth: &value })
 }
 

@@ -167,13 +167,13 @@ impl Records {
         let since = self.kept.newest.saturating_sub(IDLE_US);
         let layout = &self.layout;
         self.kept.hosts.retain(|name, host| {
-            let stays = host.touched >= since;
-            if stays {
+            let is_present = host.touched >= since;
+            if is_present {
                 host.forget_jobs(since);
             } else {
                 close_all(host, &|_| true, (name, layout), out);
             }
-            stays
+            is_present
         });
     }
 }
