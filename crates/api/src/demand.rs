@@ -305,6 +305,9 @@ pub struct PollerRequest {
     /// Whether the answer lists the names with jobs.
     #[serde(default)]
     pub busy: bool,
+    /// Whether the answer lists the names with an agent.
+    #[serde(default)]
+    pub agents: bool,
     /// `newest_change` of the latest answer with changes; 0 before.
     #[serde(default)]
     pub applied: i64,
@@ -375,6 +378,9 @@ pub struct PollerPromotions {
     /// The requested names with a job that has not ended, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Vec<String>>,
+    /// The requested names that have an agent which reports, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<String>>,
 }
 
 /// A promotion of some names.

@@ -36,6 +36,8 @@ pub(crate) struct Demand {
     pub(crate) flushes: Vec<PollerFlush>,
     /// The names with jobs; `None` if unknown.
     busy: Option<HashSet<String>>,
+    /// The names that have an agent which reports; `None` if unknown.
+    pub(crate) agents: Option<HashSet<String>>,
 }
 
 /// What promotions change for a description.
@@ -62,7 +64,8 @@ impl Demand {
         let busy = response.busy.map(|names| names.into_iter().collect());
         let periods = limits.accept(response.periods.unwrap_or_default(), now);
         let flushes = response.flushes.unwrap_or_default();
-        Self { promotions, periods, flushes, busy }
+        let agents = response.agents.map(|names| names.into_iter().collect());
+        Self { promotions, periods, flushes, busy, agents }
     }
 
     fn next_promotions(
@@ -182,6 +185,8 @@ pub(crate) struct DemandNames {
     pub(crate) names: Vec<String>,
     /// Whether it counts which of them have jobs.
     pub(crate) count_jobs: bool,
+    /// Whether it counts which of them have an agent.
+    pub(crate) count_agents: bool,
     /// The errors in the description files.
     pub(crate) errors: EntryErrors,
 }
@@ -247,7 +252,8 @@ impl DemandFollower {
         let is_due = names.errors.count > 0 && is_old;
         let errors = (has_changed || is_due).then_some(&names.errors);
         let errors_sent = if errors.is_some() { wall() } else { received.errors_sent };
-        let age_max = if names.count_jobs { BUSY_EVERY_US } else { EXTEND_US };
+        let is_counted = names.count_jobs || names.count_agents;
+        let age_max = if is_counted { BUSY_EVERY_US } else { EXTEND_US };
         let is_old = wall().since(received.at) >= age_max;
         if names == received.names && !is_old {
             let response = self.request(http, (None, errors), received)?;
@@ -282,6 +288,7 @@ impl DemandFollower {
             poller: self.poller.to_string(),
             names: names.map(|all| all.names.clone()),
             busy: names.is_some_and(|all| all.count_jobs),
+            agents: names.is_some_and(|all| all.count_agents),
             applied: received.newest_change,
             rejected: self.limits.rejected.clone(),
             entry_errors: errors.cloned(),

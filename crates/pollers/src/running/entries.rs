@@ -195,7 +195,7 @@ impl Entries {
             names.truncate(PollerRequest::NAMES_MAX);
         }
         let count_jobs = self.descriptions.iter().any(|one| one.rare().period_idle.is_some());
-        DemandNames { names, count_jobs, errors: self.errors() }
+        DemandNames { names, count_jobs, count_agents: false, errors: self.errors() }
     }
 
     /// The errors in the files. Of entries that name another device than those to poll, none.

@@ -346,7 +346,7 @@ pub(crate) async fn of_poller(
         return Err(no_credentials());
     }
     let request: PollerRequest = object(&app, &head, body).await?;
-    let PollerRequest { poller, names, busy, applied, rejected, entry_errors } = request;
+    let PollerRequest { poller, names, busy, agents, applied, rejected, entry_errors } = request;
     let poller = DeviceId::new(&poller).map_err(wrong)?;
     let group = Origin::of_poller_group(&poller, 0);
     if !caller.rights.appends_of(&group.map_err(wrong)?) {
@@ -398,8 +398,16 @@ pub(crate) async fn of_poller(
         };
         let promotions = Some(found.listed.into_iter().map(promotion).collect());
         let periods = Some(periods);
+        let agents = agents.then(|| app.agents.reporting_of(&names, now));
         let busy = busy.then(|| with_jobs(app, names)).transpose()?;
-        Ok::<_, RegistryError>(PollerPromotions { promotions, periods, flushes, busy, ..answer })
+        Ok::<_, RegistryError>(PollerPromotions {
+            promotions,
+            periods,
+            flushes,
+            busy,
+            agents,
+            ..answer
+        })
     });
     json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
 }

@@ -137,6 +137,16 @@ impl Agents {
         counted
     }
 
+    /// Returns those of the names that have an agent which reports now.
+    pub(crate) fn reporting_of(&self, names: &[String], now: Timestamp) -> Vec<String> {
+        let known = self.known.lock();
+        let reports = |name: &&String| {
+            let origin = Origin::new(name).ok();
+            origin.and_then(|origin| known.get(&origin)).is_some_and(|agent| agent.reports(now))
+        };
+        names.iter().filter(reports).cloned().collect()
+    }
+
     /// Reads what a request's headers report. A status that cannot be decoded is counted, and the request is accepted
     /// without it.
     pub(crate) fn reported(&self, headers: &HeaderMap) -> Reported {
