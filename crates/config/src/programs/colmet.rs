@@ -36,10 +36,9 @@ impl ColmetSettings {
             errors.push(values.error("colmet.cluster", what));
         }
         let beyond = self.listen.iter().find(|one| !one.0.ip().is_loopback());
-        for (key, is_set) in [
-            ("colmet.hosts", self.hosts.is_some()),
-            ("colmet.networks", !self.networks.is_empty()),
-        ] {
+        for (key, is_set) in
+            [("colmet.hosts", self.hosts.is_some()), ("colmet.networks", !self.networks.is_empty())]
+        {
             if let (Some(Endpoint(address)), false) = (beyond, is_set) {
                 let what = format!(
                     "`{key}` is not set; the address {address} is not of loopback, and nothing is authenticated there: set \
@@ -140,7 +139,8 @@ mod tests {
         ] {
             assert_eq!(Endpoint::from_text(text), Ok(Endpoint(address.parse().unwrap())), "{text}");
         }
-        for text in ["", "5556", "tcp://", "*", "*5556", "ipc:///a", "node-1:5556", "1.2.3.4:99999"] {
+        for text in ["", "5556", "tcp://", "*", "*5556", "ipc:///a", "node-1:5556", "1.2.3.4:99999"]
+        {
             assert!(Endpoint::from_text(text).is_err(), "{text}");
         }
     }
@@ -161,9 +161,8 @@ mod tests {
     }
 
     fn errors(flags: &[(&str, &str)]) -> String {
-        let flag = |(key, text): &(&str, &str)| {
-            ((*key).to_owned(), crate::Raw::One((*text).to_owned()))
-        };
+        let flag =
+            |(key, text): &(&str, &str)| ((*key).to_owned(), crate::Raw::One((*text).to_owned()));
         let flags = flags.iter().map(flag).collect();
         let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
         load_poller(&given).map_or_else(|errors| errors.to_string(), |_| String::new())

@@ -74,7 +74,8 @@ const SPOOL_UNSET: &str = "/var/lib/jobmeter/poller-NAME as root, else in the XD
 const FEED_SPOOL_UNSET: &str = "/var/lib/jobmeter/feed-ID as root, else in the XDG state folder";
 
 /// The folder of a listener's spool, if `spool` is not set.
-const COLMET_SPOOL_UNSET: &str = "/var/lib/jobmeter/colmet-CLUSTER as root, else in the XDG state folder";
+const COLMET_SPOOL_UNSET: &str =
+    "/var/lib/jobmeter/colmet-CLUSTER as root, else in the XDG state folder";
 
 /// The configuration of a poller.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -58,9 +58,9 @@ fn time(path: &Path, begin: &str) -> Option<f64> {
 
 fn names(backend: &'static Backend, path: &Path) -> Option<CounterNames> {
     let text = config::read_small(path, FILE_BYTES_MAX).and_then(config::as_text);
-    let names = text.map_err(|error| error.to_string()).and_then(|text| {
-        CounterNames::read(backend, &text).map_err(|error| error.to_string())
-    });
+    let names = text
+        .map_err(|error| error.to_string())
+        .and_then(|text| CounterNames::read(backend, &text).map_err(|error| error.to_string()));
     let log = |why: &String| {
         log::warn!("{} is not used: {}", printable(&path.display().to_string()), printable(why));
     };
@@ -94,6 +94,9 @@ mod tests {
         write("perfhw_mapping.1800000001.0.csv", "counter1,page_faults\n");
         assert_eq!(counter(&PERFHW), Some(Counter::Event(19)));
         assert_eq!(counter(&TEMPERATURE), Some(Counter::Temperature(0, "acpitz".into())));
-        assert_eq!((counter(&RAPL), HostCounters::read(None, &host)), (None, HostCounters::default()));
+        assert_eq!(
+            (counter(&RAPL), HostCounters::read(None, &host)),
+            (None, HostCounters::default())
+        );
     }
 }

@@ -56,7 +56,9 @@ impl FaultCounts {
         let mut others = Counts::default();
         for (place, (peer, counts)) in all.iter().enumerate() {
             match peer {
-                Some(peer) if place < PEERS_NAMED => parts.push(format!("{peer}: {}", words(counts))),
+                Some(peer) if place < PEERS_NAMED => {
+                    parts.push(format!("{peer}: {}", words(counts)))
+                }
                 _ => others.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
             }
         }
@@ -98,7 +100,10 @@ mod tests {
         counts.count(peer(1), Fault::Bad, "\u{1b}[2J");
         counts.count(peer(2), Fault::Late, "late");
         let line = counts.line(Timestamp(0)).unwrap();
-        assert_eq!(line, "not stored as sent: 10.0.0.1: bad 2; 10.0.0.2: late 1 (the last one: late)");
+        assert_eq!(
+            line,
+            "not stored as sent: 10.0.0.1: bad 2; 10.0.0.2: late 1 (the last one: late)"
+        );
         counts.count(peer(1), Fault::Repeated, "again");
         assert_eq!(counts.line(Timestamp(59_999_999)), None);
         let line = counts.line(Timestamp(60_000_000)).unwrap();

@@ -11,7 +11,7 @@ use colmet::record::{NO_JOB, Record};
 use model::{ClusterId, DeviceId, JobEvent, Timestamp};
 
 /// Messages that arrive in order, but all earlier than another one: then the host's clock was set back.
-const SET_BACK_MESSAGES: u32 = 3;
+const SET_BACK_MESSAGES: u32 = 6;
 /// Periods without a message that are a gap.
 const GAP_PERIODS: i64 = 3;
 
@@ -65,6 +65,10 @@ pub(super) struct Host {
     latest: Option<(Timestamp, Timestamp)>,
     /// The latest message of an earlier start.
     saved: Option<Timestamp>,
+    /// Whether an earlier start knew it.
+    pub(super) is_restored: bool,
+    /// The first instant of messages that wait until it is known whether it has an agent.
+    pub(super) held_since: Option<Timestamp>,
     period: Period,
     /// When the last message arrived, by the wall clock of this machine.
     pub(super) arrived: Timestamp,
@@ -90,6 +94,8 @@ impl Host {
             counters: HostCounters::default(),
             latest: None,
             saved: None,
+            is_restored: false,
+            held_since: None,
             period: Period::default(),
             arrived: Timestamp(0),
             set_back: (0, Timestamp(0)),
@@ -102,6 +108,7 @@ impl Host {
     /// A host of an earlier start.
     pub(super) fn restored(saved: &SavedHost, cluster: &ClusterId, steady_us: i64) -> Self {
         let mut host = Self::new(saved.device.clone(), saved.group, steady_us);
+        host.is_restored = true;
         host.has_agent = saved.has_agent;
         host.period = Period::of(saved.period_us);
         host.saved = (saved.latest.0 > 0).then_some(saved.latest);
@@ -169,7 +176,10 @@ impl Host {
         let begun = match latest {
             None => Begun::First,
             Some(_) if is_set_back => {
-                log::warn!("{}: its clock was set back; its counters wait for later instants", self.device);
+                log::warn!(
+                    "{}: its clock was set back; its counters wait for later instants",
+                    self.device
+                );
                 Begun::Follows
             }
             Some(_) if !is_later => Begun::Overtaken,

@@ -181,7 +181,7 @@ impl<'a> Hosts<'a> {
 
     /// Since when gaps of a host are known that sends for the first time.
     pub(super) fn known_since(&self, host: &Host, at: Timestamp) -> Timestamp {
-        if self.is_unknown || host.latest().is_some() { Timestamp(0) } else { at }
+        if self.is_unknown || host.is_restored { Timestamp(0) } else { at }
     }
 
     /// Remembers ends of jobs until they are in the spool.
@@ -244,9 +244,11 @@ impl<'a> Hosts<'a> {
                     Some(CompleteUntil { at, is_failing: true })
                 }
                 Some(at) => Some(CompleteUntil { at, is_failing: host.is_silent(now) }),
-                // It has not sent since the start.
+                // Nothing of it is stored since the start.
                 None => group
                     .kept_until(&host.device)
+                    .filter(|_| host.is_restored)
+                    .or(host.held_since)
                     .map(|at| CompleteUntil { at, is_failing: true }),
             };
             group.set_complete(&host.device, 0, until);

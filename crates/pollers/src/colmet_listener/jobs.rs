@@ -28,7 +28,8 @@ impl HostJob {
     /// Whether something is subtracted from its counters.
     pub(super) fn is_rebased(&self) -> bool {
         let has_no_series = !self.series.iter().any(|one| one.is_of(&TASKSTATS));
-        (has_no_series && self.before.is_rebased) || self.series.iter().any(BackendSeries::is_rebased)
+        (has_no_series && self.before.is_rebased)
+            || self.series.iter().any(BackendSeries::is_rebased)
     }
 }
 

@@ -154,7 +154,11 @@ impl<'a> Listener<'a> {
         };
         let networks = &self.config.colmet.networks;
         if !networks.is_empty() && !networks.iter().any(|network| network.has(message.peer)) {
-            self.faults.count(message.peer, Fault::ForeignAddress, "an address beyond the networks");
+            self.faults.count(
+                message.peer,
+                Fault::ForeignAddress,
+                "an address beyond the networks",
+            );
             return Ok(());
         }
         if self.must_wait(&message)? {
@@ -170,10 +174,15 @@ impl<'a> Listener<'a> {
         let Some(Ok(first)) = Records::of(&message.bytes).next() else { return Ok(false) };
         let Ok(place) = self.place(&first)? else { return Ok(false) };
         let (now, is_silent) = (self.clock.steady_us(), self.is_server_silent());
-        Ok(self.hosts.list.get(place).is_some_and(|host| match host.agent {
+        let Some(host) = self.hosts.list.get_mut(place) else { return Ok(false) };
+        let must_wait = match host.agent {
             Agent::Known => false,
             Agent::UnknownSince(since) => !is_silent && now.saturating_sub(since) < AGENTS_WAIT_US,
-        }))
+        };
+        if must_wait {
+            host.held_since.get_or_insert(first.at);
+        }
+        Ok(must_wait)
     }
 
     /// The place of a record's host, which is added if it is new.
@@ -302,7 +311,9 @@ impl<'a> Listener<'a> {
         (self.answered_us, self.waits_for_agents) = (self.clock.steady_us(), false);
         for name in &demand.queried.names {
             let place = self.hosts.place(name);
-            let Some(host) = place.and_then(|place| self.hosts.list.get_mut(place)) else { continue };
+            let Some(host) = place.and_then(|place| self.hosts.list.get_mut(place)) else {
+                continue;
+            };
             self.is_unsaved |= host.has_agent != agents.contains(name);
             if host.set_agent(agents.contains(name), &mut self.plans) {
                 log::info!(

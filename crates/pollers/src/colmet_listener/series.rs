@@ -131,7 +131,8 @@ impl BackendSeries {
         for (place, value) in record.values.iter().enumerate() {
             let Some(number) = value.as_ref().and_then(Value::number) else { continue };
             let Some(Some(plan)) = self.plan.get(place) else { continue };
-            let is_other_there = |first: usize| record.values.get(first).is_some_and(Option::is_some);
+            let is_other_there =
+                |first: usize| record.values.get(first).is_some_and(Option::is_some);
             if plan.first.is_some_and(is_other_there) || (plan.is_counter() && number < 0.0) {
                 continue;
             }
@@ -251,7 +252,12 @@ mod tests {
         }
 
         /// Takes a record with one value at a second; `previous` is the second of the message before.
-        fn take(&mut self, at: i64, (epoch, previous): (u64, Option<i64>), value: (&str, Value)) -> Order {
+        fn take(
+            &mut self,
+            at: i64,
+            (epoch, previous): (u64, Option<i64>),
+            value: (&str, Value),
+        ) -> Order {
             let at = Timestamp::from_seconds(at);
             let mut record = Record::new(self.series.backend, "n", 7, at);
             record.set(value.0, value.1);
@@ -293,9 +299,11 @@ mod tests {
         rapl.take(30, (1, Some(25)), joules(1));
         rapl.take(90, (2, None), joules(600));
         rapl.take(95, (2, Some(90)), joules(3));
-        let found: Vec<_> = rapl.points(metric).iter().map(|one| {
-            (one.at.0 / 1_000_000, one.value, one.start.unwrap().0 / 1_000_000)
-        }).collect();
+        let found: Vec<_> = rapl
+            .points(metric)
+            .iter()
+            .map(|one| (one.at.0 / 1_000_000, one.value, one.start.unwrap().0 / 1_000_000))
+            .collect();
         let first = [(10, 0.0, 10), (15, 7.0, 10), (20, 15.0, 10), (30, 18.0, 10)];
         assert_eq!(found, [&first[..], &[(90, 0.0, 90), (95, 3.0, 90)]].concat());
         let mut begun = Tested::new(&PERFHW, Before::default());
@@ -338,8 +346,7 @@ mod tests {
             tested.take(at, (1, None), cpu(value));
         });
         assert_eq!(growth(tested.points(CPU)), 5.0);
-        let mut tested =
-            Tested::new(&TASKSTATS, Before { is_rebased: true, ..earlier });
+        let mut tested = Tested::new(&TASKSTATS, Before { is_rebased: true, ..earlier });
         [320, 325].into_iter().zip([50, 55]).for_each(|(value, at)| {
             tested.take(at, (1, None), cpu(value));
         });
