@@ -6,7 +6,7 @@ use super::message::Fault;
 use super::plan::Plans;
 use super::recent::{Order, Period};
 use super::saved_hosts::SavedHost;
-use super::series::{BackendSeries, Before, Moment, Sample};
+use super::series::{BackendSeries, Before, Moment, SampleOutput};
 use colmet::record::{NO_JOB, Record};
 use model::{ClusterId, DeviceId, JobEvent, Timestamp};
 
@@ -222,7 +222,7 @@ impl Host {
         record: &Record,
         (cluster, jobs_max): (&ClusterId, usize),
         plans: &mut Plans,
-        (out, events): (&mut dyn FnMut(Sample<'_>), &mut Vec<JobEvent>),
+        (out, events): (SampleOutput<'_>, &mut Vec<JobEvent>),
     ) -> Result<(), Fault> {
         let Some(current) = &mut self.current else { return Ok(()) };
         current.until = current.until.max(record.at);

@@ -20,7 +20,10 @@ pub(super) struct Sample<'a> {
     pub(super) value: f64,
 }
 
-/// What a message says of its records.
+/// Receives samples.
+pub(super) type SampleOutput<'a> = &'a mut dyn FnMut(Sample<'_>);
+
+/// What a message states of its records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// Counts the gaps of the host: growths of another number do not continue.
@@ -113,7 +116,7 @@ impl BackendSeries {
         &mut self,
         (record, moment): (&Record, Moment),
         job: Option<&JobKey>,
-        out: &mut dyn FnMut(Sample<'_>),
+        out: SampleOutput<'_>,
     ) -> Order {
         let previous = self.recent.latest();
         let order = self.recent.add(record.at);

@@ -2,17 +2,20 @@
 
 use super::super::jobs::JOBS_MAX;
 use super::super::saved_hosts::SavedJob;
+use super::super::series::Sample;
 use super::*;
 use colmet::backends::{MEMORY, PROCSTATS, RAPL, TASKSTATS};
 use colmet::record::Value;
 use model::JobId;
 
+/// Metric, second, value, job, start.
+type Found = (String, i64, f64, Option<i64>, Option<Timestamp>);
+
 struct Tested {
     host: Host,
     plans: Plans,
     cluster: ClusterId,
-    /// Metric, second, value, job, start.
-    samples: Vec<(String, i64, f64, Option<i64>, Option<Timestamp>)>,
+    samples: Vec<Found>,
     events: Vec<JobEvent>,
 }
 
@@ -50,7 +53,7 @@ impl Tested {
                 let job = sample.job.map(|job| job.id.get());
                 samples.push((name, sample.at.0 / 1_000_000, sample.value, job, sample.start));
             };
-            let out = (&mut out as &mut dyn FnMut(Sample<'_>), &mut self.events);
+            let out = (&mut out as SampleOutput<'_>, &mut self.events);
             let limits = (&self.cluster, JOBS_MAX);
             faults.extend(self.host.take(record, limits, &mut self.plans, out).err());
         }
@@ -236,14 +239,8 @@ fn the_first_message_of_colmets_agent_without_jobs_counts_nothing_twice() {
     tested.take(&cpu(115, 0));
     tested.take(&cpu(120, 101));
     tested.take(&cpu(125, 103));
-    let of = |it: &&(String, i64, f64, Option<i64>, Option<Timestamp>)| {
-        it.0 == "taskstats_cpu_run_real_seconds_total"
-    };
-    let point = |it: &(String, i64, f64, Option<i64>, Option<Timestamp>)| model::Point {
-        at: second(it.1),
-        value: it.2,
-        start: it.4,
-    };
+    let of = |it: &&Found| it.0 == "taskstats_cpu_run_real_seconds_total";
+    let point = |it: &Found| model::Point { at: second(it.1), value: it.2, start: it.4 };
     let points: Vec<_> = tested.samples.iter().filter(of).map(point).collect();
     assert_eq!(model::increases(None, Timestamp(0), points), 102.0);
     let running: Vec<_> = tested.host.jobs.running.values().map(|job| job.is_rebased()).collect();

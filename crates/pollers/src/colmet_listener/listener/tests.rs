@@ -1,21 +1,25 @@
 //! Tests of the listener with messages in memory, and a server.
 
 use super::*;
+use crate::sending::Group;
 use colmet::backends::{Backend, JOBPROC, NVIDIA, PROCSTATS, TASKSTATS};
 use colmet::frame::encode;
 use colmet::record::{NO_JOB, Value};
 use config::{ConfigFile, ConfigInputs, Raw, load_poller};
 use delivery::MachineClock;
 use server::{Reply, Server};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 use wire::AckStatus;
 
 #[path = "../../../../delivery/tests/server/mod.rs"]
 mod server;
 
+/// Longest wait.
+const LIMIT_US: i64 = 60 * Timestamp::SECOND;
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn storing() -> Server {
@@ -70,25 +74,28 @@ fn from(peer: IpAddr, bytes: Vec<u8>) -> Arrival {
     Arrival::Message(Message { peer, bytes })
 }
 
-/// Follows the agents until no message waits.
-fn settle(listener: &mut Listener<'_>) {
-    let begun = Instant::now();
-    listener.seal(delivery::wall()).unwrap();
-    while !listener.held.is_empty() || listener.waits_for_agents {
-        assert!(begun.elapsed() < Duration::from_secs(50), "the server's report does not arrive");
-        listener.follow_agents().unwrap();
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = MachineClock.steady_us();
+    while !is_so() {
+        assert!(MachineClock.steady_us() - begun < LIMIT_US, "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
+/// Follows the agents until no message waits.
+fn settle(listener: &mut Listener<'_>) {
+    listener.seal(delivery::wall()).unwrap();
+    until("the server's report of agents", || {
+        listener.follow_agents().unwrap();
+        listener.held.is_empty() && !listener.waits_for_agents
+    });
+}
+
 /// Ends the listener once the server has everything.
 fn finish(mut listener: Listener<'_>) {
-    let begun = Instant::now();
     listener.seal(delivery::wall()).unwrap();
-    while !listener.hosts.groups.iter().all(crate::sending::Group::is_sent) {
-        assert!(begun.elapsed() < Duration::from_secs(50), "the server does not receive all");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the server has all", || listener.hosts.groups.iter().all(Group::is_sent));
     assert_eq!(listener.end(delivery::wall()).unwrap(), 0);
 }
 
@@ -333,13 +340,12 @@ fn a_silent_host_has_a_gap_when_it_sends_again() {
 
 #[test]
 fn while_the_spool_is_full_nothing_is_read_and_nothing_is_lost() {
-    let is_away = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_away = Arc::new(AtomicBool::new(true));
     let away = Arc::clone(&is_away);
-    let server =
-        Server::start(Box::new(move |_, _| match away.load(std::sync::atomic::Ordering::SeqCst) {
-            true => Reply::Close,
-            false => Reply::All(AckStatus::Stored),
-        }));
+    let server = Server::start(Box::new(move |_, _| match away.load(Ordering::SeqCst) {
+        true => Reply::Close,
+        false => Reply::All(AckStatus::Stored),
+    }));
     set_agents(&server, "");
     let spool = tempfile::tempdir().unwrap();
     let config = config(&server.url, spool.path(), &[("spool_bytes_max", "1MiB")]);
@@ -347,49 +353,32 @@ fn while_the_spool_is_full_nothing_is_read_and_nothing_is_lost() {
     let mut listener = Listener::new(&config, &clock).unwrap();
     listener.take(from(PEER, message("n1", second(0)))).unwrap();
     settle(&mut listener);
-    let begun = Instant::now();
     let mut taken = 1;
-    // Values that differ take space in frames.
     while listener.is_open() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the spool is not full");
+        assert!(taken < 20_000, "the spool is not full");
         let mut record = record(&PROCSTATS, "n1", NO_JOB, second(taken));
+        // Values that differ take space in frames.
         for (place, value) in (1_u64..).zip(record.values.iter_mut().take(58)) {
-            let number = taken.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15 * place);
-            *value = Some(Value::Unsigned(number >> 24));
+            let factor = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(place);
+            *value = Some(Value::Unsigned(taken.unsigned_abs().wrapping_mul(factor) >> 24));
         }
         listener.take(from(PEER, frames(&[record]))).unwrap();
         taken += 1;
         listener.seal(delivery::wall()).unwrap();
     }
-    is_away.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert!(listener.hosts.is_full());
+    is_away.store(false, Ordering::SeqCst);
     listener.take(from(PEER, message("n1", second(taken)))).unwrap();
-    let begun = Instant::now();
-    while !listener.is_open() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the spool is not sent");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("space in the spool", || listener.is_open());
     assert_eq!(listener.end(delivery::wall()).unwrap(), 0);
-    let gaps = server
-        .posts()
-        .iter()
-        .flat_map(|post| post.batches.clone())
-        .flat_map(|batch| batch.gaps.clone())
-        .filter(|gap| gap.cause == Cause::SpoolFull)
-        .count();
-    assert_eq!(gaps, 0);
     // What remains in the spool is sent by the next start.
     let listener = Listener::new(&config, &clock).unwrap();
-    let begun = Instant::now();
-    let count = |server: &Server| {
-        let mut instants: Vec<i64> =
-            stored(server, "n1", MEMORY_OF_NODE).iter().map(|(at, _)| *at).collect();
-        instants.sort_unstable();
-        instants.dedup();
-        i64::try_from(instants.len()).unwrap()
+    let instants = || -> BTreeSet<i64> {
+        stored(&server, "n1", MEMORY_OF_NODE).iter().map(|(at, _)| *at).collect()
     };
-    while count(&server) < taken + 1 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{} of {}", count(&server), taken + 1);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("every message", || instants() == (0..=taken).collect());
+    let posts = server.posts();
+    let mut gaps = posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.gaps);
+    assert!(!gaps.any(|gap| gap.cause == Cause::SpoolFull));
     drop(listener);
 }
