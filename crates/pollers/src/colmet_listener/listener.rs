@@ -2,9 +2,8 @@
 
 use super::counter_files::HostCounters;
 use super::fault_counts::FaultCounts;
-use super::host::{Agent, Begun, Host};
+use super::host::{Agent, Begun, Host, JOBS_MAX};
 use super::hosts::{Admission, Hosts, HostsError};
-use super::jobs::JOBS_MAX;
 use super::message::{Arrival, Fault, Message, Records};
 use super::plan::Plans;
 use crate::running::{Demand, DemandNames, Names, follow_demand};
@@ -389,6 +388,10 @@ impl<'a> Listener<'a> {
 
     /// Ends: what the server does not accept at once goes to the spool. Returns how many samples are lost.
     pub(super) fn end(mut self, now: Timestamp) -> Result<u64, HostsError> {
+        // Messages that wait for the server are stored as if it did not respond.
+        for message in std::mem::take(&mut self.held) {
+            self.store(&message)?;
+        }
         self.report(now);
         self.is_unsaved = true;
         self.seal(now)?;

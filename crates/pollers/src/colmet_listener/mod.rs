@@ -7,7 +7,6 @@
 //! - `counter_files`: the files that name a host's counters
 //! - `plan`: how the columns of a backend are stored
 //! - `series`: the values of a backend: growths, counters and their starts
-//! - `jobs`: the jobs of a host
 //! - `host`: a host: its messages, gaps and jobs
 //! - `saved_hosts`: a file with the hosts and their jobs for the next start
 //! - `listener`, `hosts`: all hosts in their groups
@@ -18,7 +17,6 @@ mod counter_files;
 mod fault_counts;
 mod host;
 mod hosts;
-mod jobs;
 mod listener;
 mod listener_program;
 mod message;

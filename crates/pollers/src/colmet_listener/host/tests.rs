@@ -1,6 +1,5 @@
 //! Tests of the messages, gaps and jobs of a host.
 
-use super::super::jobs::JOBS_MAX;
 use super::super::saved_hosts::SavedJob;
 use super::super::series::Sample;
 use super::*;

@@ -282,6 +282,22 @@ fn a_host_with_an_agent_is_never_stored_under_names_of_jobmeter() {
 }
 
 #[test]
+fn messages_that_wait_for_the_server_are_stored_at_the_end() {
+    let (server, spool) = (storing(), tempfile::tempdir().unwrap());
+    *server.demand.lock().unwrap() = None;
+    let config = config(&server.url, spool.path(), &[]);
+    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+    let mut listener = Listener::new(&config, &clock).unwrap();
+    listener.take(from(PEER, message("n1", second(0)))).unwrap();
+    listener.seal(delivery::wall()).unwrap();
+    assert_eq!((listener.held.len(), listener.hosts.unsealed()), (1, 0));
+    listener.end(delivery::wall()).unwrap();
+    let listener = Listener::new(&config, &clock).unwrap();
+    until("the message", || stored(&server, "n1", MEMORY_OF_NODE) == [(0, 1024.0)]);
+    drop(listener);
+}
+
+#[test]
 fn a_restart_keeps_the_times_of_jobs_and_leaves_a_gap() {
     let (server, spool) = (storing(), tempfile::tempdir().unwrap());
     let config = config(&server.url, spool.path(), &[]);

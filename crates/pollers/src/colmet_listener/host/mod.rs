@@ -1,13 +1,19 @@
 //! A host: its messages, gaps and jobs.
+//!
+//! - `jobs`: its jobs
+
+mod jobs;
+
+pub(super) use jobs::{JOBS_MAX, job_event};
 
 use super::counter_files::HostCounters;
-use super::jobs::{HostJob, HostJobs, JobMoment};
 use super::message::Fault;
 use super::plan::Plans;
 use super::recent::{Order, Period};
 use super::saved_hosts::SavedHost;
 use super::series::{BackendSeries, Before, Moment, SampleOutput};
 use colmet::record::{NO_JOB, Record};
+use jobs::{HostJob, HostJobs, JobMoment};
 use model::{ClusterId, DeviceId, JobEvent, Timestamp};
 
 /// Messages that arrive in order, but all earlier than another one: then the host's clock was set back.
