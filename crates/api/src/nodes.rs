@@ -62,6 +62,11 @@ pub struct Node {
     pub clock_offset_seconds: Option<f64>,
     /// Version of its agent.
     pub agent_version: Option<String>,
+    /// The other monitoring system that reports the node, if it has no agent: `colmet`.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub reported_by: Option<String>,
     /// The generation of the server's settings that its agent applies; 0 for none. A text of digits: it has 63 bits,
     /// and JavaScript numbers hold 53.
     #[serde(with = "crate::text::digits")]
@@ -125,6 +130,9 @@ pub const POLLED_PROTOCOLS: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "
 
 /// The `protocol` of what feeds of wattmeters read.
 pub const FED_PROTOCOL: &str = "wattmetre";
+
+/// What stands in place of a protocol where Colmet's nodes send values.
+pub const COLMET_PROTOCOL: &str = "colmet";
 
 /// An element of `GET /api/v1/devices`: a device that is no node, by one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -22,6 +22,7 @@ pub use programs::agent::{
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
+pub use programs::inputs::ColmetInputSettings;
 pub use programs::outputs::{
     JobChoice, JobRange, OUTPUTS_MAX, OutputConfig, OutputKind, OutputStart, settings_of_output,
 };

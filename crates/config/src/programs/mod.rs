@@ -2,7 +2,7 @@
 //!
 //! - `agent`, `poller`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `pg`: PostgreSQL's
 //!   protocol. `remote`:
-//!   what a server may change on a node.
+//!   what a server may change on a node. `inputs`: other monitoring systems from which a server receives samples.
 //! - `access_values`: origins of pages and roles of JSON Web Tokens. `postgres`: where a server keeps samples. `outputs`: the tables of outputs.
 //! - `command`: command lines. `variables`: mistyped environment variables.
 
@@ -11,6 +11,7 @@ pub(crate) mod access_values;
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
+pub(crate) mod inputs;
 pub(crate) mod outputs;
 pub(crate) mod pg;
 pub(crate) mod poller;

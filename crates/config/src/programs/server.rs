@@ -1,6 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
+use crate::programs::inputs::{COLMET_INPUT, ColmetInputSettings};
 use crate::programs::outputs::{OutputConfig, OutputKind, outputs_of};
 use crate::programs::pg::{PG, PgSettings};
 use crate::programs::poller::{POLL, PollSettings};
@@ -358,6 +359,8 @@ pub struct ServerConfig {
     pub promotions: PromotionSettings,
     /// A poller that it starts.
     pub poll: PollSettings,
+    /// Other monitoring systems from which it receives samples.
+    pub inputs: ColmetInputSettings,
     /// Other systems to which it delivers samples.
     pub outputs: Vec<OutputConfig>,
     /// Its log.
@@ -368,7 +371,7 @@ pub struct ServerConfig {
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
     let stored = [LISTEN, ACCESS, PG, STORE, KEEP, PUSH, RETENTION];
-    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
+    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, COLMET_INPUT, log_settings()];
     [&stored[..], &others[..]].concat().concat()
 }
 
@@ -391,11 +394,13 @@ impl ServerConfig {
         let schedulers = SchedulerSettings::from_values(values, errors);
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
+        let inputs = ColmetInputSettings::from_values(values, errors);
         let outputs = outputs_of(values, outputs, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
         let (access, store, query, job_file) = (access?, store?, query?, job_file?);
         let (schedulers, promotions, poll, outputs) = (schedulers?, promotions?, poll?, outputs?);
+        let inputs = inputs?;
         let config = Self {
             listen,
             access,
@@ -409,6 +414,7 @@ impl ServerConfig {
             schedulers,
             promotions,
             poll,
+            inputs,
             outputs,
             log: log?,
         };

@@ -46,6 +46,8 @@ pub(crate) struct PolledNode {
     pub(crate) device: DeviceId,
     pub(crate) last_good: Option<f64>,
     pub(crate) period_seconds: Option<f64>,
+    /// The other monitoring system that reports it.
+    pub(crate) reported_by: Option<String>,
 }
 
 impl QueryEngine {
@@ -145,15 +147,19 @@ impl QueryEngine {
         ports.len()
     }
 
-    /// Devices that are nodes: with an agent of their own, or given to a job by a scheduler.
+    /// Devices that are nodes: with an agent of their own, reported by Colmet, or given to a job by a scheduler.
     pub(crate) fn node_names(
         &self,
         origins: &[OriginInfo],
     ) -> Result<HashSet<DeviceId>, QueryError> {
         let (mut nodes, mut others) = (HashSet::new(), BTreeSet::new());
         for origin in origins.iter().filter(|one| one.origin.as_run().is_none()) {
+            let is_input = origin.origin.as_colmet_group().is_some();
+            // The input reports itself, too.
+            let input = origin.origin.as_poller_group();
             for device in &origin.devices {
-                if device.as_str() == origin.origin.as_str() {
+                let is_host = is_input && Some(device.as_str()) != input;
+                if is_host || device.as_str() == origin.origin.as_str() {
                     nodes.insert(device.clone());
                 } else {
                     others.insert(device.clone());
@@ -178,6 +184,7 @@ impl QueryEngine {
                 device,
                 last_good: targets.values().filter_map(Poll::last_good).max_by(least),
                 period_seconds: periods.min_by(least),
+                reported_by: targets.into_values().find_map(Poll::into_input),
             }
         };
         Ok(self.polls(nodes, now)?.into_iter().map(one).collect())

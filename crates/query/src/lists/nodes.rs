@@ -67,11 +67,12 @@ impl QueryEngine {
             }
         }
         let without = names.into_iter().filter(|device| !nodes.contains_key(device)).collect();
-        for PolledNode { device, last_good, period_seconds } in
+        for PolledNode { device, last_good, period_seconds, reported_by } in
             self.polled_nodes(without, context.now)?
         {
             let unknown = unknown(&device);
-            nodes.insert(device, api::Node { last_seen: last_good, period_seconds, ..unknown });
+            let last_seen = last_good;
+            nodes.insert(device, api::Node { last_seen, period_seconds, reported_by, ..unknown });
         }
         for (device, at) in self.registry.forgotten_nodes()? {
             let is_back = |node: &api::Node| node.last_seen.is_some_and(|seen| seen > at.seconds());
@@ -231,6 +232,7 @@ fn unknown(device: &DeviceId) -> api::Node {
         period_seconds: None,
         clock_offset_seconds: None,
         agent_version: None,
+        reported_by: None,
         config_generation: None,
         config_rejected: Vec::new(),
         source_errors: Vec::new(),
