@@ -6,7 +6,7 @@ use model::{Batch, DeviceId, Labels, Metric, SeriesEntry, SeriesTable, Unit};
 use std::sync::Arc;
 
 /// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
-pub(super) type Case = (&'static str, &'static str, [&'static str; 11]);
+pub(super) type Case = (&'static str, &'static str, [&'static str; 12]);
 /// The same for the callers before the senders of samples.
 type ReaderCase = (&'static str, &'static str, [&'static str; 9]);
 
@@ -55,15 +55,17 @@ pub(super) fn meter() -> Batch {
 /// Returns the request for an operation, and what each caller gets.
 pub(super) fn case(operation: Operation) -> Case {
     let (more, body, [a, b, c, d, e, f, g, h, i]) = reader_case(operation);
-    // Tokens of the scopes `poller` and `push` read nothing.
-    let [poller, push] = match operation {
-        // The poller's token may send batches, but not this one: its ack says so.
-        Operation::Batches | Operation::PollerPromotions => ["200", "403"],
-        Operation::InsertMetrics | Operation::UpdatePromotedMetrics => ["403", "200"],
-        Operation::OpenApi | Operation::Ready => ["200", "200"],
-        _ => ["403", "403"],
+    // Tokens of the scopes `poller`, `push` and `colmet` read nothing.
+    let [poller, push, colmet] = match operation {
+        // The tokens of a poller and of Colmet may send batches, but not this one: its ack says so.
+        Operation::Batches => ["200", "403", "200"],
+        // Each as its own poller only.
+        Operation::PollerPromotions => ["200", "403", "403"],
+        Operation::InsertMetrics | Operation::UpdatePromotedMetrics => ["403", "200", "403"],
+        Operation::OpenApi | Operation::Ready => ["200", "200", "200"],
+        _ => ["403", "403", "403"],
     };
-    (more, body, [a, b, c, d, e, f, g, h, i, poller, push])
+    (more, body, [a, b, c, d, e, f, g, h, i, poller, push, colmet])
 }
 
 /// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
