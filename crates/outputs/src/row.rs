@@ -125,13 +125,7 @@ pub(crate) fn read_line(line: &str) -> Option<(SeriesInfo, i64, f64, i64)> {
     };
     let job = match line.job {
         None => None,
-        Some(job) => {
-            let (cluster, id) = job.split_once(':')?;
-            Some(JobKey {
-                cluster: ClusterId::new(cluster).ok()?,
-                id: JobId::new(id.parse().ok()?)?,
-            })
-        }
+        Some(job) => Some(read_job(&job)?),
     };
     let labels =
         line.labels.map_or(Some(Labels::default()), |labels| Labels::foreign(labels.get()))?;
@@ -148,6 +142,12 @@ pub(crate) fn read_line(line: &str) -> Option<(SeriesInfo, i64, f64, i64)> {
         value,
         start,
     ))
+}
+
+/// Reads the text of a job, `oar:7`.
+pub(crate) fn read_job(text: &str) -> Option<JobKey> {
+    let (cluster, id) = text.split_once(':')?;
+    Some(JobKey { cluster: ClusterId::new(cluster).ok()?, id: JobId::new(id.parse().ok()?)? })
 }
 
 fn read_time(text: &str) -> Option<i64> {

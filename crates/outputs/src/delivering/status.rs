@@ -1,5 +1,6 @@
 //! What is shown of an output.
 
+use crate::delivering::fills::FillStatus;
 use crate::records::LeftOut;
 use crate::spec::Guarantee;
 use model::Timestamp;
@@ -43,7 +44,8 @@ pub struct OutputStatus {
     pub newest: Option<Timestamp>,
     /// Samples that it delivered since the server's start.
     pub samples: u64,
-    /// Samples of jobs of other clusters, and samples beyond a limit, that its format leaves out, since the server's start.
+    /// Samples that its format leaves out, since the server's start: of jobs of other clusters, beyond a limit, and values
+    /// that the receiver cannot take.
     pub left_out: u64,
     /// Failed writes since the server's start.
     pub failures: u64,
@@ -51,6 +53,10 @@ pub struct OutputStatus {
     pub samples_lost: u64,
     /// The latest output gaps, oldest first.
     pub gaps: Vec<OutputGap>,
+    /// Samples that were sent again after broken connections, since the server's start.
+    pub resent: u64,
+    /// The time range of [`super::outputs::Outputs::fill`] that ended last, then those that run or wait.
+    pub fills: Vec<FillStatus>,
 }
 
 /// What the thread of an output reports.
@@ -64,13 +70,14 @@ pub(super) struct Progress {
     pub(super) left_out: LeftOut,
     pub(super) failures: u64,
     pub(super) lost: Lost,
+    pub(super) resent: u64,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
         let (newest, writing, left_out) = (None, None, LeftOut::default());
-        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost }
+        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost, resent: 0 }
     }
 }
 

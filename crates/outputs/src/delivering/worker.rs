@@ -1,8 +1,11 @@
 //! The thread of an output: follows the store, writes portions, confirms them.
 
+use crate::delivering::filling::{Filling, note_sent, observe_before};
+use crate::delivering::fills::Fills;
 use crate::delivering::last_of_window::LastOfWindow;
 use crate::delivering::recording::Recording;
 use crate::delivering::selection::Selection;
+use crate::delivering::sent::Sent;
 use crate::delivering::status::{Lost, Progress};
 use crate::delivering::stop::Stop;
 use crate::files::{make, read_if_there, replace_durably};
@@ -18,14 +21,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Clock, FollowError, FollowFrom, Followers, Storage};
+use storage::{Clock, FollowError, FollowFrom, Followers, Selector, Storage};
 
 /// Most samples of a portion: bounds the memory of an output.
-const ROWS_MAX: usize = 50_000;
+pub(super) const ROWS_MAX: usize = 50_000;
 /// Pause after everything is delivered.
 const IDLE: Duration = Duration::from_secs(1);
 /// First pause after a failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// After everything was delivered, a series that is silent for longer sends nothing more of a window.
 const SILENT_US: i64 = 60 * Timestamp::SECOND;
 /// The file with lost samples.
@@ -41,6 +44,7 @@ pub(super) struct Worker {
     pub(super) clock: Clock,
     pub(super) stop: Arc<Stop>,
     pub(super) progress: Arc<Mutex<Progress>>,
+    pub(super) fills: Arc<Mutex<Fills>>,
 }
 
 /// What delivers. It begins again after a panic.
@@ -51,6 +55,10 @@ struct Delivery<'a> {
     selection: Selection,
     last_of_window: Option<LastOfWindow>,
     recording: Option<Recording>,
+    /// What a broken connection may lose; `None`: nothing, or nothing is sent again.
+    sent: Option<Sent>,
+    /// Whether the output has observed the samples before its first ones.
+    has_observed: bool,
     /// The slice that is being delivered.
     open: Option<Open>,
     /// When everything was delivered last.
@@ -88,6 +96,7 @@ impl Worker {
     /// The output cannot begin.
     fn run_until_failure(&self, backoff: &mut Backoff) -> Result<(), WriteError> {
         let mut delivery = Delivery::begin(self)?;
+        let mut filling = Filling::new(self);
         while !self.stop.is_set() {
             match delivery.step() {
                 Ok(step) => {
@@ -98,7 +107,8 @@ impl Worker {
                             self.config.name
                         );
                     }
-                    if matches!(step, Step::Idle) {
+                    let has_filled = filling.step(delivery.sent.as_mut());
+                    if matches!(step, Step::Idle) && !has_filled {
                         self.stop.wait(IDLE);
                     }
                 }
@@ -106,6 +116,11 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// The length of the windows of which each series sends one sample.
+    pub(super) fn window_us(&self) -> Option<i64> {
+        self.config.every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX))
     }
 
     fn pause(&self, error: &WriteError, backoff: &mut Backoff) {
@@ -123,7 +138,7 @@ impl Worker {
 }
 
 /// A number that differs between outputs and starts.
-fn seed(name: &str) -> u64 {
+pub(super) fn seed(name: &str) -> u64 {
     let bytes =
         name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     bytes ^ u64::from(std::process::id()) << 20
@@ -144,11 +159,11 @@ impl<'a> Delivery<'a> {
         worker.progress.lock().lost = read_lost(folder)?;
         let selection = Selection::new(config.clone());
         let output = (spec.open)(config, folder)?;
-        let window_us =
-            config.every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
-        let last_of_window = LastOfWindow::of_config(window_us, folder);
+        let last_of_window = LastOfWindow::of_config(worker.window_us(), folder);
         let layout = (spec.records)(config);
         let recording = layout.map(|layout| Recording::new(layout, &config.name, folder));
+        let sent = (spec.resend)(config).map(|keep| Sent::open(keep, folder, (worker.clock)()));
+        let sent = sent.transpose().map_err(WriteError::at(folder))?;
         Ok(Self {
             worker,
             followers,
@@ -156,6 +171,8 @@ impl<'a> Delivery<'a> {
             selection,
             last_of_window,
             recording,
+            sent,
+            has_observed: false,
             open: None,
             caught_up: None,
         })
@@ -169,16 +186,27 @@ impl<'a> Delivery<'a> {
         if self.open.is_none() {
             self.open = self.next()?;
         }
+        self.note_break();
         let Some(open) = &mut self.open else {
             self.caught_up = Some((self.worker.clock)());
             return Ok(Step::Idle);
         };
         if !open.is_written {
+            let samples = &open.portion.samples;
+            if let Some(first) = samples.times.first().filter(|_| !self.has_observed) {
+                let all = (&mut self.selection, &Selector::default());
+                observe_before(self.worker, &mut *self.output, all, Timestamp(*first))?;
+                self.has_observed = true;
+            }
             let progress = &self.worker.progress;
             progress.lock().writing = Some((self.worker.clock)());
             let written = self.output.write(&open.portion);
             progress.lock().writing = None;
-            written?;
+            if let Err(error) = written {
+                self.note_break();
+                return Err(error);
+            }
+            note_sent(self.worker, self.sent.as_mut(), samples);
             open.is_written = true;
         }
         match self.followers.confirm(name, open.number) {
@@ -192,10 +220,19 @@ impl<'a> Delivery<'a> {
             Err(error) => return Err(of_store(error)),
         }
         if let Some(Open { portion, left_out, .. }) = self.open.take() {
-            self.note_left_out(left_out);
+            let values = self.output.left_out();
+            self.note_left_out(LeftOut { values, ..left_out });
             self.note(&portion)?;
         }
         Ok(Step::Delivered)
+    }
+
+    /// Notes that the connection broke.
+    fn note_break(&mut self) {
+        let has_broken = self.output.has_broken();
+        if let Some(sent) = self.sent.as_mut().filter(|_| has_broken) {
+            sent.note_break();
+        }
     }
 
     /// Reads the next slice.
@@ -238,7 +275,7 @@ impl<'a> Delivery<'a> {
 
     /// Counts samples that no record has. The log has the first of each cause.
     fn note_left_out(&self, left_out: LeftOut) {
-        let LeftOut { jobs, limit } = left_out;
+        let LeftOut { jobs, limit, values } = left_out;
         let name = &self.worker.config.name;
         let mut progress = self.worker.progress.lock();
         if jobs > 0 && progress.left_out.jobs == 0 {
@@ -249,6 +286,12 @@ impl<'a> Delivery<'a> {
                 "output `{name}` leaves out samples: too many devices, jobs and counters for one output; select fewer"
             );
         }
+        if values > 0 && progress.left_out.values == 0 {
+            log::warn!(
+                "output `{name}` leaves out what its receiver cannot take: values that are no numbers, or names that are too long"
+            );
+        }
+        progress.left_out.values += values;
         progress.left_out.jobs += jobs;
         progress.left_out.limit += limit;
     }
@@ -275,7 +318,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-fn of_store(error: FollowError) -> WriteError {
+pub(super) fn of_store(error: FollowError) -> WriteError {
     WriteError::new(format!("the store: {error}"))
 }
 

@@ -6,5 +6,6 @@
 
 mod colmet;
 mod files;
+mod fills;
 mod kit;
 mod windows;
