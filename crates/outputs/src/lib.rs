@@ -6,7 +6,7 @@
 //!
 //! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
 //!   Colmet's records. `files`: an output's own files.
-//! - `delivering`: from the store to the output: selection, windows, retries, status.
+//! - `delivering`: from the store to the output: selection, windows, retries, rejected data, status.
 //! - `list`: the kinds.
 
 mod delivering;
@@ -18,8 +18,9 @@ mod row;
 mod spec;
 
 pub use delivering::outputs::Outputs;
+pub use delivering::set_aside::SetAsideStatus;
 pub use delivering::status::{OutputState, OutputStatus};
 pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
 pub use records::Layout;
-pub use spec::{Guarantee, OpenOutput, Output, Spec, WriteError};
+pub use spec::{Guarantee, OpenOutput, Output, RejectedItem, Spec, WriteError};

@@ -3,6 +3,7 @@
 //! - `outputs`: runs the outputs of a configuration, each in a thread: `worker`.
 //! - `selection`: the samples that an output gets. `last_of_window`: one of each series and window. `recording`: Colmet's records
 //!   of them. `marked_file`: what these two keep between slices.
+//! - `set_aside`: what the receiver rejected.
 //! - `status`: what is shown of an output. `stop`: ends its thread.
 
 mod last_of_window;
@@ -10,6 +11,7 @@ mod marked_file;
 pub(crate) mod outputs;
 mod recording;
 mod selection;
+pub(crate) mod set_aside;
 pub(crate) mod status;
 mod stop;
 mod worker;

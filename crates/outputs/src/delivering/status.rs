@@ -1,5 +1,6 @@
 //! What is shown of an output.
 
+use crate::delivering::set_aside::SetAsideStatus;
 use crate::records::LeftOut;
 use crate::spec::Guarantee;
 use model::Timestamp;
@@ -51,6 +52,8 @@ pub struct OutputStatus {
     pub samples_lost: u64,
     /// The latest output gaps, oldest first.
     pub gaps: Vec<OutputGap>,
+    /// What the receiver rejected, and what is set aside for a retry.
+    pub set_aside: SetAsideStatus,
 }
 
 /// What the thread of an output reports.
@@ -64,13 +67,15 @@ pub(super) struct Progress {
     pub(super) left_out: LeftOut,
     pub(super) failures: u64,
     pub(super) lost: Lost,
+    pub(super) set_aside: SetAsideStatus,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
         let (newest, writing, left_out) = (None, None, LeftOut::default());
-        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost }
+        let set_aside = SetAsideStatus::default();
+        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost, set_aside }
     }
 }
 

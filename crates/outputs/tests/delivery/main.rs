@@ -5,6 +5,8 @@
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
 mod colmet;
+mod elasticsearch;
 mod files;
+mod index_server;
 mod kit;
 mod windows;
