@@ -72,7 +72,8 @@ pub(crate) fn write_time(micros: i64, out: &mut Vec<u8>) {
     write!(out, "{sign}{seconds}{point}{decimals}").ok();
 }
 
-fn write_value(value: f64, out: &mut Vec<u8>) {
+/// Appends a value: a number, or a text if it is none.
+pub(crate) fn write_value(value: f64, out: &mut Vec<u8>) {
     let word: &[u8] = match value {
         value if value.is_nan() => b"\"NaN\"",
         f64::INFINITY => b"\"Infinity\"",

@@ -5,6 +5,7 @@ use crate::records::Layout;
 use config::OutputConfig;
 use model::Timestamp;
 use model::setting::OptionSpec;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -126,6 +127,31 @@ pub trait Output: Send {
     fn left_out(&mut self) -> u64 {
         0
     }
+    /// The items that the receiver named as bad since the last call, if a kind can name such. They are not part of
+    /// what [`Self::write`] writes again. The caller stores them durably before it confirms the portion.
+    fn take_rejected(&mut self) -> Vec<RejectedItem> {
+        Vec::new()
+    }
+
+    /// Sends items again that [`Self::take_rejected`] returned earlier, maybe before a restart. Returns those that the
+    /// receiver rejects again, with its new message. Only called for kinds that return such items.
+    ///
+    /// # Errors
+    /// The receiver does not accept them now: they remain set aside, and the call is repeated.
+    fn retry(&mut self, items: Vec<RejectedItem>) -> Result<Vec<RejectedItem>, WriteError> {
+        Ok(items)
+    }
+}
+
+/// Data that a receiver named as bad: it is set aside (decision 0063).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedItem {
+    /// Identifies it: an item that a repeated portion has again is not set aside twice.
+    pub key: String,
+    /// The receiver's message.
+    pub message: String,
+    /// What [`Output::retry`] needs, as a text that people can read.
+    pub data: String,
 }
 
 /// Why a portion was not written.

@@ -11,7 +11,7 @@ use crate::delivering::sent::Sent;
 use crate::delivering::worker::{FIRST_PAUSE, ROWS_MAX, Worker, of_store, seed};
 use crate::files::make;
 use crate::portion::{Portion, slice_of};
-use crate::spec::{FillTimes, Output, WriteError};
+use crate::spec::{FillTimes, Output, RejectedItem, WriteError};
 use delivery::Backoff;
 use model::{JobKey, Timestamp};
 use std::collections::VecDeque;
@@ -37,6 +37,8 @@ pub(super) struct Filling<'a> {
     backoff: Backoff,
     /// After an error, when it tries again.
     pause_until: Option<Timestamp>,
+    /// What the receiver rejected of the last portion.
+    rejected: Vec<RejectedItem>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,16 @@ struct Run<'a> {
 impl<'a> Filling<'a> {
     pub(super) fn new(worker: &'a Worker) -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, seed(&worker.config.name));
-        Self { worker, run: None, repair: None, backoff, pause_until: None }
+        let rejected = Vec::new();
+        Self { worker, run: None, repair: None, backoff, pause_until: None, rejected }
+    }
+
+    /// What the receiver rejected since the last call, with a mark of the range.
+    pub(super) fn take_rejected(&mut self) -> Option<(FollowMark, Vec<RejectedItem>)> {
+        let mark = self.run.as_ref().map_or((0, 0), |run| (run.times.requested.0, run.portions));
+        let mark = FollowMark { begun: mark.0, confirmed: mark.1 };
+        let rejected = std::mem::take(&mut self.rejected);
+        (!rejected.is_empty()).then_some((mark, rejected))
     }
 
     /// Sends one portion, if a range waits. Returns whether it sent one. An error delays only the ranges.
@@ -107,6 +118,7 @@ impl<'a> Filling<'a> {
         }
         if !run.is_finished() {
             let written = run.send_portion(sent.as_deref_mut());
+            self.rejected.extend(run.output.take_rejected());
             let has_broken = run.output.has_broken();
             if let Some(sent) = sent.filter(|_| has_broken) {
                 sent.note_break();

@@ -1,6 +1,7 @@
 //! The running outputs of a server.
 
 use crate::delivering::fills::{FillError, FillStatus, Fills};
+use crate::delivering::set_aside::SetAsideStatus;
 use crate::delivering::status::{OutputStatus, Progress};
 use crate::delivering::stop::Stop;
 use crate::delivering::worker::Worker;
@@ -189,9 +190,21 @@ impl Outputs {
                 gaps: progress.lost.gaps(),
                 resent: progress.resent,
                 fills: one.fills.lock().status(),
+                set_aside: progress.set_aside.clone(),
             }
         });
         each.collect()
+    }
+
+    /// Makes an output send again what it has set aside, file by file between its slices: within a second, or when its
+    /// present pause ends. What the receiver accepts leaves the folder; the rest remains, with the new message. Returns
+    /// what is set aside now; `None`: there is no such output. [`Self::status`] shows the progress: `is_retrying` is true
+    /// until all of it was sent once.
+    pub fn retry(&self, name: &str) -> Option<SetAsideStatus> {
+        let running = self.running.lock();
+        let mut progress = running.get(name)?.progress.lock();
+        progress.set_aside.is_retrying = true;
+        Some(progress.set_aside.clone())
     }
 
     /// Ends all threads. One that is still writing after this time is left behind.

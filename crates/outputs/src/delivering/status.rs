@@ -1,6 +1,7 @@
 //! What is shown of an output.
 
 use crate::delivering::fills::FillStatus;
+use crate::delivering::set_aside::SetAsideStatus;
 use crate::records::LeftOut;
 use crate::spec::Guarantee;
 use model::Timestamp;
@@ -57,6 +58,8 @@ pub struct OutputStatus {
     pub resent: u64,
     /// The time range of [`super::outputs::Outputs::fill`] that ended last, then those that run or wait.
     pub fills: Vec<FillStatus>,
+    /// What the receiver rejected, and what is set aside for a retry.
+    pub set_aside: SetAsideStatus,
 }
 
 /// What the thread of an output reports.
@@ -71,13 +74,16 @@ pub(super) struct Progress {
     pub(super) failures: u64,
     pub(super) lost: Lost,
     pub(super) resent: u64,
+    pub(super) set_aside: SetAsideStatus,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
         let (newest, writing, left_out) = (None, None, LeftOut::default());
-        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost, resent: 0 }
+        let set_aside = SetAsideStatus::default();
+        let (samples, failures, resent) = (0, 0, 0);
+        Self { state, writing, newest, samples, left_out, failures, lost, resent, set_aside }
     }
 }
 

@@ -6,12 +6,13 @@ use crate::delivering::last_of_window::LastOfWindow;
 use crate::delivering::recording::Recording;
 use crate::delivering::selection::Selection;
 use crate::delivering::sent::Sent;
+use crate::delivering::set_aside::SetAside;
 use crate::delivering::status::{Lost, Progress};
 use crate::delivering::stop::Stop;
 use crate::files::{make, read_if_there, replace_durably};
 use crate::portion::Portion;
 use crate::records::LeftOut;
-use crate::spec::{Output, Spec, WriteError};
+use crate::spec::{Output, RejectedItem, Spec, WriteError};
 use config::{OutputConfig, OutputStart};
 use delivery::Backoff;
 use model::Timestamp;
@@ -21,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Clock, FollowError, FollowFrom, Followers, Selector, Storage};
+use storage::{Clock, FollowError, FollowFrom, FollowMark, Followers, Selector, Storage};
 
 /// Most samples of a portion: bounds the memory of an output.
 pub(super) const ROWS_MAX: usize = 50_000;
@@ -63,6 +64,11 @@ struct Delivery<'a> {
     open: Option<Open>,
     /// When everything was delivered last.
     caught_up: Option<Timestamp>,
+    set_aside: SetAside,
+    /// Rejected items that are not in the folder yet, with the mark of their slice.
+    rejected: Option<(FollowMark, Vec<RejectedItem>)>,
+    /// The next and the last file of a retry.
+    retry: Option<(u64, u64)>,
 }
 
 struct Open {
@@ -108,6 +114,9 @@ impl Worker {
                         );
                     }
                     let has_filled = filling.step(delivery.sent.as_mut());
+                    if let Some(rejected) = filling.take_rejected() {
+                        delivery.rejected = Some(rejected);
+                    }
                     if matches!(step, Step::Idle) && !has_filled {
                         self.stop.wait(IDLE);
                     }
@@ -164,6 +173,8 @@ impl<'a> Delivery<'a> {
         let recording = layout.map(|layout| Recording::new(layout, &config.name, folder));
         let sent = (spec.resend)(config).map(|keep| Sent::open(keep, folder, (worker.clock)()));
         let sent = sent.transpose().map_err(WriteError::at(folder))?;
+        let mut set_aside = SetAside::open(folder).map_err(WriteError::at(folder))?;
+        set_aside.show(&mut worker.progress.lock().set_aside);
         Ok(Self {
             worker,
             followers,
@@ -175,6 +186,9 @@ impl<'a> Delivery<'a> {
             has_observed: false,
             open: None,
             caught_up: None,
+            set_aside,
+            rejected: None,
+            retry: None,
         })
     }
 
@@ -183,33 +197,19 @@ impl<'a> Delivery<'a> {
         let Worker { config: OutputConfig { name, .. }, folder, .. } = self.worker;
         // Somebody may have deleted it.
         make(folder).map_err(WriteError::at(folder))?;
+        self.set_aside_rejected()?;
+        self.retry()?;
         if self.open.is_none() {
             self.open = self.next()?;
         }
         self.note_break();
-        let Some(open) = &mut self.open else {
+        let Some(open) = &self.open else {
             self.caught_up = Some((self.worker.clock)());
             return Ok(Step::Idle);
         };
-        if !open.is_written {
-            let samples = &open.portion.samples;
-            if let Some(first) = samples.times.first().filter(|_| !self.has_observed) {
-                let all = (&mut self.selection, &Selector::default());
-                observe_before(self.worker, &mut *self.output, all, Timestamp(*first))?;
-                self.has_observed = true;
-            }
-            let progress = &self.worker.progress;
-            progress.lock().writing = Some((self.worker.clock)());
-            let written = self.output.write(&open.portion);
-            progress.lock().writing = None;
-            if let Err(error) = written {
-                self.note_break();
-                return Err(error);
-            }
-            note_sent(self.worker, self.sent.as_mut(), samples);
-            open.is_written = true;
-        }
-        match self.followers.confirm(name, open.number) {
+        let number = open.number;
+        self.write_open()?;
+        match self.followers.confirm(name, number) {
             Ok(()) => {}
             Err(error @ (FollowError::Void(_) | FollowError::Unknown(_))) => {
                 // It comes again: the output replaces what it has written.
@@ -233,6 +233,74 @@ impl<'a> Delivery<'a> {
         if let Some(sent) = self.sent.as_mut().filter(|_| has_broken) {
             sent.note_break();
         }
+    }
+
+    /// Writes the open slice, if that is not done, and stores what the receiver rejected of it.
+    fn write_open(&mut self) -> Result<(), WriteError> {
+        let Some(open) = self.open.as_mut().filter(|open| !open.is_written) else { return Ok(()) };
+        let samples = &open.portion.samples;
+        if let Some(first) = samples.times.first().filter(|_| !self.has_observed) {
+            let all = (&mut self.selection, &Selector::default());
+            observe_before(self.worker, &mut *self.output, all, Timestamp(*first))?;
+            self.has_observed = true;
+        }
+        let progress = &self.worker.progress;
+        progress.lock().writing = Some((self.worker.clock)());
+        let written = self.output.write(&open.portion);
+        progress.lock().writing = None;
+        open.is_written = written.is_ok();
+        if open.is_written {
+            note_sent(self.worker, self.sent.as_mut(), samples);
+        }
+        let rejected = self.output.take_rejected();
+        if !rejected.is_empty() {
+            self.rejected = Some((open.portion.mark, rejected));
+        }
+        if written.is_err() {
+            self.note_break();
+        }
+        self.set_aside_rejected()?;
+        written
+    }
+
+    /// Stores what the receiver rejected. Without that, the slice is not confirmed.
+    fn set_aside_rejected(&mut self) -> Result<(), WriteError> {
+        let Some((mark, items)) = &self.rejected else { return Ok(()) };
+        let (name, folder) = (&self.worker.config.name, &self.worker.folder);
+        self.set_aside.add(items, *mark).map_err(WriteError::at(folder))?;
+        if let Some(item) = items.first() {
+            log::warn!(
+                "output `{name}`: the receiver rejects {} items, which are set aside; the first: {}",
+                items.len(),
+                item.message
+            );
+        }
+        self.rejected = None;
+        self.set_aside.show(&mut self.worker.progress.lock().set_aside);
+        Ok(())
+    }
+
+    /// Sends the next file of what is set aside again, if that was requested.
+    fn retry(&mut self) -> Result<(), WriteError> {
+        if !self.worker.progress.lock().set_aside.is_retrying {
+            return Ok(());
+        }
+        let folder = &self.worker.folder;
+        let failed = || WriteError::at(folder);
+        // Files that come meanwhile are not part of it, so it ends.
+        let (next, last) = self.retry.unwrap_or((0, self.set_aside.last_file()));
+        if let Some(number) = self.set_aside.next_file(next, last) {
+            let items = self.set_aside.read(number).map_err(failed())?;
+            let rejected = self.output.retry(items)?;
+            self.set_aside.replace(number, &rejected).map_err(failed())?;
+            self.retry = Some((number + 1, last));
+        } else {
+            self.retry = None;
+        }
+        let mut progress = self.worker.progress.lock();
+        progress.set_aside.is_retrying = self.retry.is_some();
+        self.set_aside.show(&mut progress.set_aside);
+        Ok(())
     }
 
     /// Reads the next slice.

@@ -1,5 +1,6 @@
 //! The kinds of outputs: one file and one word here each.
 
+mod elasticsearch;
 mod file;
 mod graphite;
 mod reference;
@@ -9,7 +10,7 @@ use config::{OutputConfig, OutputKind};
 pub use reference::reference;
 
 /// Every kind, in the order of the manual.
-pub const ALL: &[&Spec] = &[&file::SPEC, &graphite::SPEC];
+pub const ALL: &[&Spec] = &[&file::SPEC, &graphite::SPEC, &elasticsearch::SPEC];
 
 /// The kinds as the configuration sees them.
 pub fn kinds() -> Vec<OutputKind> {

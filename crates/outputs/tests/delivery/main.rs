@@ -5,7 +5,9 @@
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
 mod colmet;
+mod elasticsearch;
 mod files;
 mod fills;
+mod index_server;
 mod kit;
 mod windows;
