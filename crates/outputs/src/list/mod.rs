@@ -1,5 +1,6 @@
 //! The kinds of outputs: one file and one word here each.
 
+mod colmet;
 mod file;
 mod reference;
 
@@ -8,7 +9,7 @@ use config::{OutputConfig, OutputKind};
 pub use reference::reference;
 
 /// Every kind, in the order of the manual.
-pub const ALL: &[&Spec] = &[&file::SPEC];
+pub const ALL: &[&Spec] = &[&file::SPEC, &colmet::SPEC];
 
 /// The kinds as the configuration sees them.
 pub fn kinds() -> Vec<OutputKind> {
