@@ -43,6 +43,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("time", time),
     ("users", users),
     ("wattmeter", wattmeter),
+    ("zmtp", zmtp),
 ];
 
 /// Returns the target with a name.
@@ -292,4 +293,23 @@ fn sockets(bytes: &[u8]) {
 fn users(bytes: &[u8]) {
     kernel::utmp::utmp(bytes).for_each(drop);
     kernel::utmp::logind(bytes);
+}
+
+/// The result does not depend on where the bytes are split, and memory grows with received bytes only.
+fn zmtp(bytes: &[u8]) {
+    use zmtp::{Role, Session};
+    let receive = |role, parts: [&[u8]; 2]| {
+        let (mut session, mut messages) = (Session::new(role, 1 << 20), Vec::new());
+        let mut each = |message| messages.push(message);
+        let end = parts.iter().try_for_each(|part| session.receive(part, &mut each));
+        assert!(session.unfinished() <= bytes.len() && session.pending().len() < 1 << 14);
+        (messages, end)
+    };
+    let at = bytes.first().map_or(0, |at| usize::from(*at) % bytes.len());
+    let (first, rest) = bytes.split_at(at);
+    for role in [Role::Pull, Role::Push] {
+        let whole = receive(role, [bytes, b""]);
+        assert!(whole.0.iter().map(Vec::len).sum::<usize>() <= bytes.len());
+        assert_eq!(whole, receive(role, [first, rest]));
+    }
 }

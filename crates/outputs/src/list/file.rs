@@ -32,7 +32,7 @@ const STDOUT: &str = "-";
 const JSON: &str = "json";
 const COLMET: &str = "colmet";
 /// Why a configuration is rejected.
-const NEEDS_CLUSTER: &str =
+pub(super) const NEEDS_CLUSTER: &str =
     "Colmet's records have only a job's number: it needs `cluster`, the cluster of the jobs";
 
 /// The kind.
@@ -101,7 +101,7 @@ fn path_of(config: &OutputConfig) -> &str {
     option(config, "path")
 }
 
-fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
+pub(super) fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
     config.options.get(name).map_or("", String::as_str)
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for threads")]
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
+mod collector;
 mod colmet;
 mod elasticsearch;
 mod files;
