@@ -99,6 +99,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["explain", "load_1m"],
         vec!["gaps"],
         vec!["outputs"],
+        vec!["fill", "nothing", "--last", "1h"],
         vec!["sql", select],
         vec!["sql", "--format", "csv", select],
         vec!["set", "--list"],

@@ -96,6 +96,13 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::JobsCheck | Operation::Outputs => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
+        // There is no output.
+        Operation::FillOutput => {
+            // Without `start`.
+            let no_start = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
+            ("copy", body, no_start)
+        }
+        Operation::RetryOutput => ("copy", body, NOBODYS),
         // Without addresses, errors in files and other users' jobs for callers who do not see every job.
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
         Operation::Series
