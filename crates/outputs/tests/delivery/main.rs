@@ -8,4 +8,5 @@ mod colmet;
 mod files;
 mod fills;
 mod kit;
+mod resend;
 mod windows;
