@@ -1,7 +1,7 @@
 //! The output `graphite` and a receiver that loses what it received: what was sent before a break comes again.
 
 use crate::kit::Site;
-use conformance::{T0, spec};
+use conformance::{Spec, T0, spec};
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -47,9 +47,15 @@ impl Receiver {
 
     /// Waits until it has exactly these lines, in any order.
     fn wait_for(&self, expected: &[String]) {
+        self.wait_for_some("", expected);
+    }
+
+    /// The same for its lines with a text.
+    fn wait_for_some(&self, text: &str, expected: &[String]) {
         let mut found = Vec::new();
         for _ in 0..2000 {
             found = self.lines.lock().clone();
+            found.retain(|line| line.contains(text));
             found.sort();
             if found == expected {
                 return;
@@ -143,6 +149,44 @@ fn a_range_is_sent_beside_the_follower() {
     // It may be lost as everything else.
     receiver.kill();
     receiver.wait_for(&[line("a", 1), line("a", 2)]);
+}
+
+#[test]
+fn percentages_continue_after_a_restart_and_begin_with_a_range() {
+    const OTHERS: [&str; 6] = [
+        "cpu_nice_seconds_total",
+        "cpu_system_seconds_total",
+        "cpu_iowait_seconds_total",
+        "cpu_irq_seconds_total",
+        "cpu_softirq_seconds_total",
+        "cpu_steal_seconds_total",
+    ];
+    let times = |second: i64, user: f64, idle: f64| -> Vec<(Spec, i64, f64)> {
+        let own = [("cpu_user_seconds_total", user), ("cpu_idle_seconds_total", idle)];
+        let all = OTHERS.map(|metric| (metric, 0.0)).into_iter().chain(own);
+        all.map(|(metric, value)| (spec("n1", metric), second, value)).collect()
+    };
+    let mut site = Site::new();
+    let receiver = Receiver::new();
+    let config = receiver.config("tree = \"fructosa\"\nresend = \"0s\"\n");
+    site.apply(&config);
+    site.settle();
+    site.store(&times(1, 1.0, 9.0));
+    site.store(&times(11, 2.0, 18.0));
+    site.settle();
+    site = site.restart();
+    site.apply(&config);
+    site.store(&times(21, 6.0, 24.0));
+    let line = |second: i64, percent: &str| {
+        format!("n1.CPUTimesPercent.user {percent} {}", T0 / 1_000_000 + second)
+    };
+    receiver.wait_for_some("CPUTimesPercent.user", &[line(11, "10.0"), line(21, "40.0")]);
+    let range = [20, 30].map(|second| model::Timestamp(T0 + second * 1_000_000));
+    site.outputs.fill("graphite", range.into(), None).unwrap();
+    receiver.wait_for_some(
+        "CPUTimesPercent.user",
+        &[line(11, "10.0"), line(21, "40.0"), line(21, "40.0")],
+    );
 }
 
 #[test]
