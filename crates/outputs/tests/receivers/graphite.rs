@@ -364,8 +364,8 @@ fn compare(
     for (path, values) in expected {
         let found = found.get(path).ok_or_else(|| format!("{path} is missing"))?;
         let wrong = values.iter().find(|(second, value)| {
-            let found = found.get(second).copied().unwrap_or(f64::NAN);
-            !((found - **value).abs() <= 1e-9 * value.abs())
+            let found = found.get(second).copied().unwrap_or(f64::INFINITY);
+            (found - **value).abs() > 1e-9 * value.abs()
         });
         if let Some((second, value)) = wrong {
             let missing = values.keys().filter(|second| !found.contains_key(second)).count();
