@@ -322,8 +322,8 @@ pub struct Output {
     pub samples: u64,
     /// Failed writes since the server's start.
     pub failures: u64,
-    /// Samples that its format leaves out since the server's start: of jobs of other clusters, of local jobs, and beyond the limit
-    /// of memory.
+    /// Samples that its format leaves out since the server's start: of jobs of other clusters, of local jobs, beyond the limit of
+    /// memory, and values that the receiver cannot take.
     pub samples_left_out: u64,
     /// Samples that it lost since it began.
     pub samples_lost: u64,

@@ -11,4 +11,5 @@ mod files;
 mod fills;
 mod index_server;
 mod kit;
+mod resend;
 mod windows;

@@ -10,6 +10,7 @@
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
 mod colmet;
+mod graphite;
 #[expect(dead_code, reason = "the tests of delivery use the rest")]
 #[path = "../delivery/kit.rs"]
 mod kit;
