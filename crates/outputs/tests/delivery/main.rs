@@ -5,6 +5,7 @@
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
 mod colmet;
+mod documents;
 mod elasticsearch;
 mod files;
 mod index_server;
