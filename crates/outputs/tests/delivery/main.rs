@@ -6,6 +6,7 @@
 
 mod collector;
 mod colmet;
+mod documents;
 mod elasticsearch;
 mod files;
 mod fills;

@@ -10,7 +10,11 @@
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
 mod colmet;
+#[path = "../delivery/documents.rs"]
+mod documents;
 mod graphite;
-#[expect(dead_code, reason = "the tests of delivery use the rest")]
+#[allow(dead_code, reason = "the tests of delivery use the rest")]
 #[path = "../delivery/kit.rs"]
 mod kit;
+mod opensearch;
+mod search_server;
