@@ -5,13 +5,15 @@
 //! a [`Spec`], a pure encoder, and [`Output::write`].
 //!
 //! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
-//!   Colmet's records. `fructosa`: samples as the values of FrUCToSA's sensors. `files`: an output's own files.
+//!   Colmet's records. `fructosa`: samples as the values of FrUCToSA's sensors. `graphite_path`: a series as a path.
+//!   `files`: an output's own files.
 //! - `delivering`: from the store to the output: selection, windows, retries, rejected data, status.
 //! - `list`: the kinds.
 
 mod delivering;
 mod files;
 mod fructosa;
+mod graphite_path;
 mod list;
 mod portion;
 mod records;
