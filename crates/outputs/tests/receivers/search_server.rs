@@ -90,7 +90,7 @@ impl SearchServer {
         let dir = self.dir.path();
         let path = |name: &str| self.path(name).display().to_string();
         let settings = format!(
-            "discovery.type: single-node\nnetwork.host: 127.0.0.1\nhttp.port: {}\ntransport.port: 0\npath.data: {}\npath.logs: {}\n{}",
+            "discovery.type: single-node\ncluster.routing.allocation.disk.threshold_enabled: false\nnetwork.host: 127.0.0.1\nhttp.port: {}\ntransport.port: 0\npath.data: {}\npath.logs: {}\n{}",
             self.port,
             path("data"),
             path("logs"),
@@ -230,11 +230,11 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}");
 }
 
-/// Waits until something is so, at most two minutes.
-pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits until something is so, at most two minutes. `state` describes what is instead.
+pub(crate) fn wait_until(state: impl Fn() -> String, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", state());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
