@@ -122,7 +122,8 @@ impl SearchServer {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
-        let mut child = command.spawn().expect("setpriv of util-linux");
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("setpriv of util-linux: {error}"));
         let begun = Instant::now();
         while self.try_call("GET", "/_cluster/health?timeout=1s", "").is_none_or(|one| one.0 != 200)
         {
@@ -149,7 +150,8 @@ impl SearchServer {
 
     /// A request that succeeds.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> Value {
-        let (status, answer) = self.try_call(method, path, body).expect("the server runs");
+        let answer = self.try_call(method, path, body);
+        let (status, answer) = answer.unwrap_or_else(|| panic!("the server does not answer"));
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
         serde_json::from_str(&answer).unwrap_or_default()
     }
@@ -221,7 +223,8 @@ fn java_home() -> String {
     let all = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let mut found =
         all.filter(|entry| entry.file_name().to_string_lossy().starts_with("java-17-openjdk"));
-    let home = found.next().expect("Java 17: install openjdk-17-jre-headless");
+    let home = found.next();
+    let home = home.unwrap_or_else(|| panic!("Java 17: install openjdk-17-jre-headless"));
     home.path().display().to_string()
 }
 
