@@ -2,6 +2,7 @@
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -114,7 +115,7 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
         match fault {
             Some(Fault::CutAfter) => return None,
             Some(Fault::HalfAnswer) => {
-                respond(stream, status, "", &answer[..answer.len() / 2], answer.len());
+                respond(stream, status, "", answer.split_at(answer.len() / 2).0, answer.len());
                 return None;
             }
             Some(Fault::Endless) => {
@@ -209,11 +210,11 @@ impl State {
             let error = |kind: &str| json!({"type": kind, "reason": "by the test"});
             items.push(if self.is_bad.as_ref().is_some_and(|is_bad| is_bad(document)) {
                 json!({"create": {"status": 400, "error": error("document_parsing_exception")}})
-            } else if last.contains_key(&text("_id")) {
-                json!({"create": {"status": 409, "error": error("version_conflict_engine_exception")}})
-            } else {
-                last.insert(text("_id"), document.clone());
+            } else if let Entry::Vacant(place) = last.entry(text("_id")) {
+                place.insert(document.clone());
                 json!({"create": {"status": 201}})
+            } else {
+                json!({"create": {"status": 409, "error": error("version_conflict_engine_exception")}})
             });
         }
         (200, json!({"items": items}).to_string())

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use ureq::http::Request;
 
 /// Longest time until a server answers, on a busy machine.
-const START_TIME_MAX: Duration = Duration::from_secs(120);
+const START_TIME_MAX: Duration = Duration::from_secs(300);
 /// A user other than root: both servers refuse to run as root.
 const NOBODY: &str = "65534";
 
@@ -47,10 +47,14 @@ impl SearchServer {
         );
         // The user of the server may not enter the build folder.
         run(Command::new("cp").arg("-r").arg(&from).arg(dir.path().join("program")));
-        let config = dir.path().join("config");
+        let config = dir.path().join("state/config");
         fs::create_dir_all(config.join("jvm.options.d")).unwrap();
+        fs::create_dir(dir.path().join("state/tmp")).unwrap();
         fs::copy(from.join("config/log4j2.properties"), config.join("log4j2.properties")).unwrap();
-        let mut options = "-XX:+UseSerialGC\n".to_owned();
+        // Less work of the compiler at the start.
+        let mut options = "-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n".to_owned();
+        // The server rejects a temporary folder that contains its program.
+        options += &format!("-Djava.io.tmpdir={}\n", dir.path().join("state/tmp").display());
         if kind == Kind::OpenSearch {
             options += "-Djava.security.manager=allow\n";
         }
@@ -70,8 +74,9 @@ impl SearchServer {
         (self.agent, self.scheme) = (config.build().into(), "https");
     }
 
+    /// The path of a file of the server.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.path().join("state").join(name)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -83,15 +88,15 @@ impl SearchServer {
     pub(crate) fn start(&mut self) {
         let name = self.kind.name();
         let dir = self.dir.path();
-        let path = |name: &str| dir.join(name).display().to_string();
+        let path = |name: &str| self.path(name).display().to_string();
         let settings = format!(
-            "discovery.type: single-node\nnetwork.host: 127.0.0.1\nhttp.port: {}\ntransport.port: 0\npath.data: {}\npath.logs: {}\n{}",
+            "discovery.type: single-node\ncluster.routing.allocation.disk.threshold_enabled: false\nnetwork.host: 127.0.0.1\nhttp.port: {}\ntransport.port: 0\npath.data: {}\npath.logs: {}\n{}",
             self.port,
             path("data"),
             path("logs"),
             self.settings
         );
-        fs::write(dir.join("config").join(format!("{name}.yml")), settings).unwrap();
+        fs::write(self.path(&format!("config/{name}.yml")), settings).unwrap();
         let mut command = Command::new("setpriv");
         if rustix::process::geteuid().is_root() {
             run(Command::new("chmod").args(["-R", "a+rX"]).arg(dir));
@@ -103,21 +108,22 @@ impl SearchServer {
             ]);
         }
         let variable = if self.kind == Kind::OpenSearch { "OPENSEARCH" } else { "ES" };
-        let log = File::create(dir.join("output")).unwrap();
+        let log = File::create(self.path("output")).unwrap();
         command
             .args(["env", "-i", "PATH=/usr/bin:/bin"])
-            .arg(format!("HOME={}", dir.display()))
+            .arg(format!("HOME={}", path("tmp")))
             .arg(format!("{variable}_JAVA_HOME={}", java_home()))
             .arg(format!("{variable}_PATH_CONF={}", path("config")))
             .arg(format!("{variable}_JAVA_OPTS=-Xms512m -Xmx512m"))
             .arg("bash")
-            .arg(format!("{}/bin/{name}", path("program")))
+            .arg(format!("{}/program/bin/{name}", dir.display()))
             .args(["-p", &path("pid")])
-            .current_dir(dir)
+            .current_dir(self.path("tmp"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
-        let mut child = command.spawn().expect("setpriv of util-linux");
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("setpriv of util-linux: {error}"));
         let begun = Instant::now();
         while self.try_call("GET", "/_cluster/health?timeout=1s", "").is_none_or(|one| one.0 != 200)
         {
@@ -144,7 +150,8 @@ impl SearchServer {
 
     /// A request that succeeds.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> Value {
-        let (status, answer) = self.try_call(method, path, body).expect("the server runs");
+        let answer = self.try_call(method, path, body);
+        let (status, answer) = answer.unwrap_or_else(|| panic!("the server does not answer"));
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
         serde_json::from_str(&answer).unwrap_or_default()
     }
@@ -206,6 +213,7 @@ impl Kind {
     }
 }
 
+/// The folder of the part `downloads` of tests/all.sh.
 fn downloads() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/downloads")
 }
@@ -215,7 +223,8 @@ fn java_home() -> String {
     let all = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let mut found =
         all.filter(|entry| entry.file_name().to_string_lossy().starts_with("java-17-openjdk"));
-    let home = found.next().expect("Java 17: install openjdk-17-jre-headless");
+    let home = found.next();
+    let home = home.unwrap_or_else(|| panic!("Java 17: install openjdk-17-jre-headless"));
     home.path().display().to_string()
 }
 
@@ -224,11 +233,11 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}");
 }
 
-/// Waits until something is so, at most a minute.
-pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits until something is so, at most two minutes. `state` describes what is instead.
+pub(crate) fn wait_until(state: impl Fn() -> String, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", state());
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -5,14 +5,20 @@ use super::document::Document;
 use crate::row::text;
 use crate::spec::WriteError;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Most documents of a request.
 const DOCUMENTS_MAX: usize = 5000;
 /// A request with at least this many documents, all of which are rejected as bad, shows that the index is wrong.
 const ALL_BAD_MIN: usize = 10;
-/// The path, with the parts of the answer that are read.
-pub(super) const PATH: &str = "/_bulk?filter_path=items.create.status,items.create.error.type,\
-    items.create.error.reason,items.create.error.caused_by.reason";
+/// The parts of the answer that are read.
+const FILTER: &str = "items.create.status,items.create.error.type,items.create.error.reason,\
+    items.create.error.caused_by.reason";
+
+/// The path. The server shall give up before the request's own time ends, so that it answers with a reason.
+pub(super) fn path(time_max: Duration) -> String {
+    format!("/_bulk?timeout={}ms&filter_path={FILTER}", time_max.as_millis() / 2)
+}
 
 /// What became of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -208,7 +208,8 @@ impl Answer {
         let reason = object.map(|object| object.error.text());
         let reason = reason.unwrap_or_else(|| shortened(&String::from_utf8_lossy(&self.body)));
         let hint = hint(self.status, &reason);
-        let why = format!("{what}: the server responds {}: {reason}{hint}", self.status);
+        let separator = if reason.is_empty() { "" } else { ": " };
+        let why = format!("{what}: the server responds {}{separator}{reason}{hint}", self.status);
         WriteError { why, after: self.after }
     }
 
@@ -297,6 +298,10 @@ mod tests {
         assert_eq!(
             why(400, r#"{"error":"no handler"}"#),
             "bulk: the server responds 400: no handler"
+        );
+        assert_eq!(
+            why(404, ""),
+            "bulk: the server responds 404; create the index, or permit its creation"
         );
         assert_eq!(why(502, "<html>"), "bulk: the server responds 502: <html>");
         assert_eq!(why(500, &"x".repeat(9000)).len(), 531);

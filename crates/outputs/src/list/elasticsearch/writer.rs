@@ -127,7 +127,8 @@ impl Writer {
     /// Sends the first documents, and removes them.
     fn send_some(&mut self, documents: &mut Vec<Document>) -> Result<(), WriteError> {
         let (body, count) = bulk::body(documents.iter(), self.bulk_bytes);
-        let answer = self.client.call(Method::POST, bulk::PATH, Content::Lines(&body));
+        let path = bulk::path(self.settings.timeout);
+        let answer = self.client.call(Method::POST, &path, Content::Lines(&body));
         let rest = documents.split_off(count);
         let sent = std::mem::replace(documents, rest);
         let answer = match answer {
