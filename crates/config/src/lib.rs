@@ -21,16 +21,16 @@ pub use programs::agent::{
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
+pub use programs::colmet::{ColmetInputSettings, ColmetSettings, Endpoint, Network};
 pub use programs::command::{agent_command, read_command_line, server_command};
-pub use programs::inputs::ColmetInputSettings;
 pub use programs::outputs::{
     JobChoice, JobRange, OUTPUTS_MAX, OutputConfig, OutputKind, OutputStart, settings_of_output,
 };
 pub use programs::pg::{PgAddress, PgSettings};
 pub use programs::poller::{
     FED_SOURCE, POLL_PERIOD_MIN, POLLED_AND_READ_SOURCES, POLLED_SOURCES, PollSettings,
-    PollerConfig, PollerRemoteSettings, PollerSettings, feed_settings, is_only_polled,
-    poller_settings,
+    PollerConfig, PollerRemoteSettings, PollerSettings, colmet_settings, feed_settings,
+    is_only_polled, poller_settings, polling_settings,
 };
 pub use programs::postgres::{StoreKind, StoreSettings};
 pub use programs::schedulers::{NodetimeSettings, OarSettings, SchedulerSettings, SlurmSettings};

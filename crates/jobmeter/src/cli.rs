@@ -79,7 +79,7 @@ fn with_poller_settings(command: Command) -> Command {
         command.args(flags)
     };
     command
-        .mut_subcommand("poll", |poll| further(poll, &config::poller_settings()))
+        .mut_subcommand("poll", |poll| further(poll, &config::polling_settings()))
         .mut_subcommand("feed", |feed| further(feed, &config::feed_settings()))
 }
 

@@ -11,9 +11,11 @@
 //! - `sending`: devices in groups, each with a delivery of its own
 //! - [`running`]: polls without end, and samples on their way to the server
 //! - [`wattmeter`]: lines of `wattmetre-read`, and their samples on their way to the server
+//! - [`colmet_listener`]: messages of Colmet's nodes, and their samples and jobs on their way to the server
 //! - `kwollect_config`: the configuration files of kwollector and kwollector-wattmetre
 //! - [`program`]: the command line of `jobmeter-poller`
 
+pub mod colmet_listener;
 pub mod descriptions;
 pub mod exposition;
 pub mod meaning;

@@ -1,6 +1,7 @@
 //! The command line of `jobmeter-poller`.
 
 use crate::PROGRAM;
+use crate::colmet_listener;
 use crate::descriptions::{
     Directory, Load, Pins, Severity, catalogue_conflicts, manual, pins_file, read_directory,
     summary,
@@ -82,6 +83,15 @@ enum Command {
         #[arg(long)]
         every_sample: bool,
     },
+    /// Receives the messages of Colmet's nodes, and sends their samples and jobs to the server
+    ///
+    /// Every setting is also a key of /etc/jobmeter/poller.toml and an environment variable. SIGHUP reads the files again that name
+    /// counters.
+    Colmet {
+        /// The process that starts this one, and ends it when it ends
+        #[arg(long, value_name = "PID", hide = true)]
+        end_with: Option<u32>,
+    },
     /// Prints the manual of a protocol: its URLs, values and failures, and the keys of an entry
     Manual {
         /// The protocol
@@ -121,6 +131,10 @@ pub fn main() -> ExitCode {
             let options = FeedOptions { id, version, mapping, is_every_sample };
             configuration(of_command, None).and_then(|config| feed(&options, &config))
         }
+        Ok(Command::Colmet { end_with }) => {
+            let config = with_parent(end_with).and_then(|()| configuration(of_command, None));
+            config.and_then(|config| receive_of_colmet(&config))
+        }
         Ok(Command::Manual { protocol }) => print_manual(&protocol),
         Ok(Command::Kwollector) => kwollector(of_command),
         Ok(Command::KwollectorWattmetre) => kwollector_wattmetre(of_command),
@@ -148,7 +162,8 @@ fn with_parent(parent: Option<u32>) -> io::Result<()> {
 
 /// The command line, with a flag for each setting.
 fn command() -> clap::Command {
-    let flags = config::flags(&config::poller_settings());
+    let flags = config::flags(&config::polling_settings());
+    let of_colmet = config::flags(&config::colmet_settings());
     let of_feed = config::flags(&config::feed_settings());
     let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
         // As Python's argparse does.
@@ -157,6 +172,7 @@ fn command() -> clap::Command {
     Command::command()
         .mut_subcommand("poll", |poll| poll.args(flags.clone()))
         .mut_subcommand("feed", |feed| feed.args(of_feed.clone()))
+        .mut_subcommand("colmet", |colmet| colmet.args(of_colmet))
         .mut_subcommand("kwollector", |one| with_keys(one, &KWOLLECTOR[..], flags))
         .mut_subcommand("kwollector-wattmetre", |one| with_keys(one, &WATTMETRE[..], of_feed))
 }
@@ -197,6 +213,13 @@ fn read_kwollect(
 fn feed(options: &FeedOptions, config: &PollerConfig) -> io::Result<bool> {
     config::log::set(&config.log, delivery::wall)?;
     wattmeter::run(config, options).map_err(io::Error::other)
+}
+
+/// Receives messages of Colmet's nodes until a signal ends the program.
+fn receive_of_colmet(config: &PollerConfig) -> io::Result<bool> {
+    config::log::set(&config.log, delivery::wall)?;
+    colmet_listener::run(config).map_err(io::Error::other)?;
+    Ok(true)
 }
 
 /// Polls the devices of a folder until a signal ends the program.

@@ -1,6 +1,7 @@
 //! The settings of a poller.
 
 use crate::programs::agent::{SERVER, SPOOL, ServerSettings, SpoolSettings, check_allowed};
+use crate::programs::colmet::{COLMET, ColmetSettings};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, PERIOD_MAX, settings};
 use crate::{LogConfig, Setting, log_settings};
@@ -72,6 +73,10 @@ const SPOOL_UNSET: &str = "/var/lib/jobmeter/poller-NAME as root, else in the XD
 /// The folder of a feed's spool, if `spool` is not set.
 const FEED_SPOOL_UNSET: &str = "/var/lib/jobmeter/feed-ID as root, else in the XDG state folder";
 
+/// The folder of a listener's spool, if `spool` is not set.
+const COLMET_SPOOL_UNSET: &str =
+    "/var/lib/jobmeter/colmet-CLUSTER as root, else in the XDG state folder";
+
 /// The configuration of a poller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollerConfig {
@@ -83,14 +88,27 @@ pub struct PollerConfig {
     pub spool: SpoolSettings,
     /// What the server may change.
     pub remote: PollerRemoteSettings,
+    /// How it receives messages of Colmet's nodes.
+    pub colmet: ColmetSettings,
     /// Its log.
     pub log: LogConfig,
 }
 
 /// Every setting of a poller, in the order of the manual.
 pub fn poller_settings() -> Vec<Setting> {
+    let list = [POLLER, SERVER, SPOOL, POLLER_REMOTE, COLMET, log_settings()].concat();
+    with_spool_unset(list, SPOOL_UNSET)
+}
+
+/// The settings of a poller that concern polls.
+pub fn polling_settings() -> Vec<Setting> {
     let list = [POLLER, SERVER, SPOOL, POLLER_REMOTE, log_settings()].concat();
     with_spool_unset(list, SPOOL_UNSET)
+}
+
+/// The settings of a poller that concern the listener for Colmet's nodes.
+pub fn colmet_settings() -> Vec<Setting> {
+    with_spool_unset([COLMET, SERVER, SPOOL, log_settings()].concat(), COLMET_SPOOL_UNSET)
 }
 
 /// The settings of a poller that concern a feed: it has the name of its meter, no targets, and nothing that the server
@@ -113,13 +131,24 @@ impl PollerConfig {
         let server = ServerSettings::from_values(values, errors);
         let spool = SpoolSettings::from_values(values, errors);
         let remote = PollerRemoteSettings::from_values(values, errors);
+        let colmet = ColmetSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
+        if let Some(colmet) = &colmet {
+            colmet.check(values, errors);
+        }
         if let Some(remote) = &remote {
             check_allowed(&remote.allow, values, errors);
         }
         if let Some(ServerSettings { cert, key, .. }) = &server {
             check_cert_and_key(cert.as_deref(), key.as_deref(), values, errors);
         }
-        Some(Self { polling: polling?, server: server?, spool: spool?, remote: remote?, log: log? })
+        Some(Self {
+            polling: polling?,
+            server: server?,
+            spool: spool?,
+            remote: remote?,
+            colmet: colmet?,
+            log: log?,
+        })
     }
 }

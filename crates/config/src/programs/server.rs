@@ -1,7 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
-use crate::programs::inputs::{COLMET_INPUT, ColmetInputSettings};
+use crate::programs::colmet::{COLMET_INPUT, ColmetInputSettings};
 use crate::programs::outputs::{OutputConfig, OutputKind, outputs_of};
 use crate::programs::pg::{PG, PgSettings};
 use crate::programs::poller::{POLL, PollSettings};
@@ -395,6 +395,9 @@ impl ServerConfig {
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
         let inputs = ColmetInputSettings::from_values(values, errors);
+        if let Some(inputs) = &inputs {
+            inputs.check(values, errors);
+        }
         let outputs = outputs_of(values, outputs, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);

@@ -43,7 +43,12 @@ pub(crate) enum Reply {
 pub(crate) struct Server {
     pub(crate) url: String,
     posts: Arc<Mutex<Vec<Post>>>,
+    /// The reply to pollers' requests of promotions, in JSON. Without one, the connection is closed.
+    pub(crate) demand: Arc<Mutex<Option<String>>>,
 }
+
+/// The path of pollers' requests of promotions. They are no posts.
+const DEMAND: &str = "/v1/poller/promotions";
 
 pub(crate) type Script = Box<dyn FnMut(usize, &Post) -> Reply + Send>;
 
@@ -64,17 +69,19 @@ impl Server {
         let wrap = Arc::new(wrap);
         let posts = Arc::new(Mutex::new(Vec::new()));
         let (seen, script) = (Arc::clone(&posts), Arc::new(Mutex::new(script)));
+        let demand: Arc<Mutex<Option<String>>> = Arc::default();
+        let of_pollers = Arc::clone(&demand);
         std::thread::spawn(move || {
             for (connection, stream) in listener.incoming().enumerate() {
                 let (seen, script) = (Arc::clone(&seen), Arc::clone(&script));
-                let wrap = Arc::clone(&wrap);
+                let (wrap, of_pollers) = (Arc::clone(&wrap), Arc::clone(&of_pollers));
                 std::thread::spawn(move || {
                     let mut stream = wrap(stream.unwrap());
-                    while serve(&mut stream, connection, &seen, &script).is_some() {}
+                    while serve(&mut stream, connection, (&seen, &of_pollers), &script).is_some() {}
                 });
             }
         });
-        Self { url, posts }
+        Self { url, posts, demand }
     }
 
     pub(crate) fn posts(&self) -> Vec<Post> {
@@ -103,7 +110,7 @@ impl Server {
 fn serve(
     stream: &mut (impl Read + Write),
     connection: usize,
-    seen: &Mutex<Vec<Post>>,
+    (seen, demand): (&Mutex<Vec<Post>>, &Mutex<Option<String>>),
     script: &Mutex<Script>,
 ) -> Option<()> {
     let mut reader = BufReader::new(&mut *stream);
@@ -130,6 +137,16 @@ fn serve(
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
+    let write = |stream: &mut dyn Write, head: &str, body: &[u8]| {
+        let length = body.len();
+        let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n");
+        let written = stream.write_all(text.as_bytes()).and_then(|()| stream.write_all(body));
+        written.and_then(|()| stream.flush()).ok()
+    };
+    if post.head.first().is_some_and(|line| line.contains(DEMAND)) {
+        let reply = demand.lock().unwrap().clone()?;
+        return write(stream, "200 OK", reply.as_bytes());
+    }
     let mut decoder = Decoder::default();
     for frame in Frames::of(&body) {
         let batch = decoder.decode(&frame.unwrap()).unwrap().into_batch().unwrap();
@@ -143,16 +160,10 @@ fn serve(
     let number = seen.lock().unwrap().len();
     seen.lock().unwrap().push(post.clone());
     let reply = (script.lock().unwrap())(number, &post);
-    let mut write = |head: &str, body: &[u8]| {
-        let length = body.len();
-        let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n");
-        let written = stream.write_all(text.as_bytes()).and_then(|()| stream.write_all(body));
-        written.and_then(|()| stream.flush()).ok()
-    };
     match reply {
-        Reply::All(status) => write("200 OK", &answer(&post, status).encode()),
-        Reply::Answer(answer) => write("200 OK", &answer.encode()),
-        Reply::Status(status, words) => write(&format!("{status} X"), words.as_bytes()),
+        Reply::All(status) => write(stream, "200 OK", &answer(&post, status).encode()),
+        Reply::Answer(answer) => write(stream, "200 OK", &answer.encode()),
+        Reply::Status(status, words) => write(stream, &format!("{status} X"), words.as_bytes()),
         Reply::Silence => {
             std::thread::sleep(Duration::from_secs(3));
             None

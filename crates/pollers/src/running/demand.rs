@@ -38,6 +38,8 @@ pub(crate) struct Demand {
     busy: Option<HashSet<String>>,
     /// The names that have an agent which reports; `None` if unknown.
     pub(crate) agents: Option<HashSet<String>>,
+    /// The names that the server was queried for.
+    pub(crate) queried: Arc<DemandNames>,
 }
 
 /// What promotions change for a description.
@@ -56,6 +58,7 @@ impl Demand {
     /// compiled again.
     fn read(
         response: PollerPromotions,
+        queried: &Arc<DemandNames>,
         before: &Self,
         limits: &mut PeriodLimits,
         now: Timestamp,
@@ -65,7 +68,7 @@ impl Demand {
         let periods = limits.accept(response.periods.unwrap_or_default(), now);
         let flushes = response.flushes.unwrap_or_default();
         let agents = response.agents.map(|names| names.into_iter().collect());
-        Self { promotions, periods, flushes, busy, agents }
+        Self { promotions, periods, flushes, busy, agents, queried: Arc::clone(queried) }
     }
 
     fn next_promotions(
@@ -265,7 +268,7 @@ impl DemandFollower {
         let response = self.request(http, (Some(&names), errors), received)?;
         let (version, newest_change) = (response.version.clone(), response.newest_change);
         let before = Arc::clone(&self.demand.borrow());
-        let demand = Demand::read(response, &before, &mut self.limits, wall());
+        let demand = Demand::read(response, &names, &before, &mut self.limits, wall());
         self.demand.send_replace(Arc::new(demand));
         *received = Received { names, version, newest_change, at: wall(), errors_sent };
         Ok(())

@@ -12,7 +12,7 @@ use delivery::{
     BatchOutput, Clock, Counters, Delivery, DeliveryError, Folders, Order, PendingEvents, Sealer,
     Settings, draw_boot,
 };
-use model::{Cause, DeviceId, Gap, Labels, Metric, Origin, Timestamp};
+use model::{Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, Timestamp};
 use sources::Sink;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
@@ -25,6 +25,10 @@ use std::time::Duration;
 pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(1);
 /// Source of the gap of a device that failed when the poller ended.
 const FAILED: &str = "poller";
+/// Bytes of frames in memory at which an input without a spool waits: half of what memory holds.
+const UNSENT_MAX: u64 = 512 << 10;
+/// Free bytes of a spool at which an input waits: those that are in memory and on the way to it.
+const SPOOL_FREE_MIN: u64 = 2 << 20;
 /// Metric definitions in memory. Beyond it, all are built again.
 const METRICS_MAX: usize = 65_536;
 
@@ -40,8 +44,9 @@ pub(crate) struct GroupStart<'a> {
     pub(crate) clock: &'a Arc<dyn Clock>,
     /// The number of groups, which share the limits of the spool.
     pub(crate) groups: usize,
-    /// Whether it is a group of a feed: sealing then waits while the delivery has more than it can pass on.
-    pub(crate) is_feed: bool,
+    /// Of an input: what the gaps state in which it did not run. Sealing then waits while the delivery has more than it can
+    /// pass on.
+    pub(crate) input_down: Option<&'static str>,
 }
 
 /// The devices of one origin.
@@ -61,7 +66,9 @@ pub(crate) struct Group {
     sealed: (u64, GroupComplete),
     metrics: HashMap<String, Arc<Metric>>,
     names: NameShare,
-    is_feed: bool,
+    input_down: Option<&'static str>,
+    /// The limit of its spool; `None` without one.
+    spool_bytes_max: Option<u64>,
 }
 
 impl Group {
@@ -83,12 +90,13 @@ impl Group {
         let parts = (&notes, &counters, clock);
         let (delivery, inlet) =
             Delivery::start(settings, folders, parts, (&boot, SEAL_EVERY), waker)?;
-        let outlet: Box<dyn BatchOutput> = match of.is_feed {
+        let outlet: Box<dyn BatchOutput> = match of.input_down.is_some() {
             true => Box::new(PatientOutput::new(inlet, &counters, has_spool)),
             false => Box::new(inlet),
         };
         let sealer = Sealer::new(origin.clone(), boot, Arc::clone(&notes), outlet, None);
-        let (sink, metrics, is_feed) = (Sink::new(of.poller.clone()), HashMap::new(), of.is_feed);
+        let (sink, metrics) = (Sink::new(of.poller.clone()), HashMap::new());
+        let spool_bytes_max = has_spool.then_some(spool.spool_bytes_max.0);
         let sealed = (0, GroupComplete::default());
         Ok(Self {
             origin,
@@ -103,7 +111,8 @@ impl Group {
             sealed,
             metrics,
             names: NameShare::default(),
-            is_feed,
+            input_down: of.input_down,
+            spool_bytes_max,
         })
     }
 
@@ -126,7 +135,7 @@ impl Group {
         first: Timestamp,
         period: Duration,
     ) -> Timestamp {
-        let detail = if self.is_feed { "the feed did not run" } else { "" };
+        let detail = self.input_down.unwrap_or_default();
         // Without an end of an earlier start, a device that is new has no gap, too.
         let is_new = described > Timestamp(0);
         let kept_until = self.kept_until.max(is_new.then_some(described));
@@ -172,12 +181,44 @@ impl Group {
     pub(crate) fn add_value(
         &mut self,
         at: Timestamp,
+        series: (&DeviceId, &Arc<Metric>, &Labels),
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        self.add_job_value(at, None, series, start, value);
+    }
+
+    /// Adds a value of a series of a job, or without one of the device.
+    pub(crate) fn add_job_value(
+        &mut self,
+        at: Timestamp,
+        job: Option<&JobKey>,
         (device, metric, labels): (&DeviceId, &Arc<Metric>, &Labels),
         start: Option<Timestamp>,
         value: f64,
     ) {
         self.sink.begin(at);
-        self.sink.of(device).reported(metric, labels, start, value);
+        self.sink.of_both(device, job).reported(metric, labels, start, value);
+    }
+
+    /// Adds a report about a job.
+    pub(crate) fn put_job(&self, event: JobEvent) {
+        self.notes.put_job(event);
+    }
+
+    /// Until when an earlier start kept everything of a device.
+    pub(crate) fn kept_until(&self, device: &DeviceId) -> Option<Timestamp> {
+        self.kept_of.get(device).copied().or(self.kept_until)
+    }
+
+    /// Whether an input must wait, because the server does not accept more and the spool is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let unsent = self.counters.unsent_bytes.load(Ordering::Relaxed);
+        let spooled = self.counters.spool_bytes.load(Ordering::Relaxed);
+        match self.spool_bytes_max {
+            Some(max) => spooled + unsent > max - SPOOL_FREE_MIN.min(max / 2),
+            None => unsent > UNSENT_MAX,
+        }
     }
 
     /// Samples that are not sealed.

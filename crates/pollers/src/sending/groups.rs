@@ -120,7 +120,7 @@ impl Groups {
                 folder: folder.as_deref(),
                 clock: &self.clock,
                 groups: count,
-                is_feed: false,
+                input_down: None,
             })?;
             new.push(Mutex::new(group));
         }

@@ -332,7 +332,7 @@ impl<'a> Feed<'a> {
                 folder: folder.as_deref(),
                 clock: self.clock,
                 groups: self.groups_at_start.max(number + 1),
-                is_feed: true,
+                input_down: Some("the feed did not run"),
             })?);
         }
         Ok(())

@@ -5,6 +5,7 @@
     reason = "tests end at the first surprise, and start the program"
 )]
 
+mod colmet;
 mod feed;
 #[path = "../../../delivery/tests/server/mod.rs"]
 mod server;

@@ -1,6 +1,6 @@
 //! What names a series as it is pushed: its metric, device, job and labels.
 
-use super::KnownSeries;
+use super::{KnownSeries, SampleWriter, Sink};
 use model::{DeviceId, JobKey, Labels, Metric, Timestamp};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
@@ -52,6 +52,17 @@ pub(super) enum LabelsRef<'a> {
     Pairs(&'a [(&'a str, &'a str)]),
     /// Ready labels, with any JSON values.
     Ready(&'a Labels),
+}
+
+impl Sink {
+    /// Samples of a job on a device, or without a job those of the whole device, whichever they are.
+    pub fn of_both<'a>(
+        &'a mut self,
+        device: &'a DeviceId,
+        job: Option<&'a JobKey>,
+    ) -> SampleWriter<'a> {
+        SampleWriter { job, ..self.of(device) }
+    }
 }
 
 /// A series but for its start.
