@@ -35,8 +35,8 @@ pub use job_report::{
     Register, Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    COLMET_PROTOCOL, Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller,
-    Gap, Health, MetricInfo, Node, Output, OutputFill, OutputFillState, OutputGap, OutputSetAside,
+    COLMET, Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller, Gap,
+    Health, MetricInfo, Node, Output, OutputFill, OutputFillState, OutputGap, OutputSetAside,
     OutputState, POLLED_PROTOCOLS, Poller, PollerState, Problem, Ready, RestrictedSource,
     Scheduler, SchedulerState, SettingRejection, SourceError,
 };

@@ -131,8 +131,8 @@ pub const POLLED_PROTOCOLS: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "
 /// The `protocol` of what feeds of wattmeters read.
 pub const FED_PROTOCOL: &str = "wattmetre";
 
-/// What stands in place of a protocol where Colmet's nodes send values.
-pub const COLMET_PROTOCOL: &str = "colmet";
+/// The word for nodes that Colmet reports.
+pub const COLMET: &str = "colmet";
 
 /// An element of `GET /api/v1/devices`: a device that is no node, by one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

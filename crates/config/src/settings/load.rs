@@ -93,6 +93,9 @@ pub enum ConfigFile {
     None,
 }
 
+/// The settings that the tables of a file's text have, and its wrong keys.
+pub(crate) type OfTables = (Vec<Setting>, Vec<WrongKey>);
+
 /// The value and origin of each setting.
 #[derive(Clone, Debug)]
 pub struct Values {
@@ -137,7 +140,7 @@ impl Values {
     /// As [`Self::read`], with the settings that the tables of the file's text have, and its wrong keys.
     pub(crate) fn read_with_tables(
         mut settings: Vec<Setting>,
-        tables: &dyn Fn(&str) -> (Vec<Setting>, Vec<WrongKey>),
+        tables: &dyn Fn(&str) -> OfTables,
         given: &ConfigInputs<'_>,
         errors: &mut Vec<ConfigError>,
     ) -> Self {

@@ -95,7 +95,7 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
 /// The version of a node's agent, or what reports the node instead.
 fn agent(node: &api::Node) -> String {
     match (&node.agent_version, node.reported_by.as_deref()) {
-        (None, Some(api::COLMET_PROTOCOL)) => "by Colmet".to_owned(),
+        (None, Some(api::COLMET)) => "by Colmet".to_owned(),
         (version, _) => version.clone().unwrap_or_default(),
     }
 }

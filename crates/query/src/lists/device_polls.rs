@@ -116,11 +116,6 @@ impl Poll {
         }
     }
 
-    /// The other monitoring system that sends its values.
-    pub(super) fn into_input(self) -> Option<String> {
-        self.protocol.filter(|protocol| protocol == api::COLMET_PROTOCOL)
-    }
-
     /// Longest time in microseconds without a poll: three periods; of a device that fails one pause and two periods.
     pub(super) fn patience_us(&self) -> i64 {
         if self.fed.is_some() {

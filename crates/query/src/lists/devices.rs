@@ -46,8 +46,6 @@ pub(crate) struct PolledNode {
     pub(crate) device: DeviceId,
     pub(crate) last_good: Option<f64>,
     pub(crate) period_seconds: Option<f64>,
-    /// The other monitoring system that reports it.
-    pub(crate) reported_by: Option<String>,
 }
 
 impl QueryEngine {
@@ -184,7 +182,6 @@ impl QueryEngine {
                 device,
                 last_good: targets.values().filter_map(Poll::last_good).max_by(least),
                 period_seconds: periods.min_by(least),
-                reported_by: targets.into_values().find_map(Poll::into_input),
             }
         };
         Ok(self.polls(nodes, now)?.into_iter().map(one).collect())
