@@ -12,10 +12,7 @@ use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
 use model::{ClusterId, SAMPLES_PER_BATCH_MAX};
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIB: u64 = 1 << 40;
@@ -395,15 +392,11 @@ impl ServerConfig {
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
         let inputs = ColmetInputSettings::from_values(values, errors);
-        if let Some(inputs) = &inputs {
-            inputs.check(values, errors);
-        }
         let outputs = outputs_of(values, outputs, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
         let (access, store, query, job_file) = (access?, store?, query?, job_file?);
         let (schedulers, promotions, poll, outputs) = (schedulers?, promotions?, poll?, outputs?);
-        let inputs = inputs?;
         let config = Self {
             listen,
             access,
@@ -417,7 +410,7 @@ impl ServerConfig {
             schedulers,
             promotions,
             poll,
-            inputs,
+            inputs: inputs?,
             outputs,
             log: log?,
         };
@@ -429,6 +422,7 @@ impl ServerConfig {
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
         self.pg.check(values, errors);
+        self.inputs.check(values, errors);
         let (cert, key) = (listen.cert.as_deref(), listen.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
         if listen.client_ca.is_some() && listen.cert.is_none() {
@@ -469,11 +463,9 @@ impl ServerConfig {
             errors.push(values.error("access.anonymous", what));
         }
         let mut roles = BTreeSet::new();
-        for JwtRole { role, .. } in &access.jwt_roles {
-            if !roles.insert(role) {
-                let what = format!("`access.jwt_roles` has the role `{role}` twice; remove one");
-                errors.push(values.error("access.jwt_roles", &what));
-            }
+        for JwtRole { role, .. } in access.jwt_roles.iter().filter(|one| !roles.insert(&one.role)) {
+            let what = format!("`access.jwt_roles` has the role `{role}` twice; remove one");
+            errors.push(values.error("access.jwt_roles", &what));
         }
     }
 
@@ -485,11 +477,10 @@ impl ServerConfig {
             errors.push(values.error("listen", what));
         }
         let mut earlier = BTreeSet::new();
-        for Address(address) in &listen.listen {
-            if address.port() != 0 && !earlier.insert(address) {
-                let what = format!("`listen` has {address} twice; remove one");
-                errors.push(values.error("listen", &what));
-            }
+        let mut is_again = |one: &&Address| one.0.port() != 0 && !earlier.insert(one.0);
+        for Address(address) in listen.listen.iter().filter(&mut is_again) {
+            let what = format!("`listen` has {address} twice; remove one");
+            errors.push(values.error("listen", &what));
         }
         let is_beyond = |address: &&Address| !address.0.ip().to_canonical().is_loopback();
         let Some(Address(beyond)) = listen.listen.iter().find(is_beyond) else { return };

@@ -1,6 +1,7 @@
 //! A host: its messages, gaps and jobs.
 
-use super::counter_files::HostCounters;
+pub(super) mod counter_files;
+
 use super::jobs::{HostJob, HostJobs, JobMoment};
 use super::message::Fault;
 use super::plan::Plans;
@@ -8,12 +9,16 @@ use super::recent::{Order, Period};
 use super::saved_hosts::SavedHost;
 use super::series::{BackendSeries, Before, Moment, Sample};
 use colmet::record::{NO_JOB, Record};
+use counter_files::HostCounters;
 use model::{ClusterId, DeviceId, JobEvent, Timestamp};
 
 /// Messages that arrive in order, but all earlier than another one: then the host's clock was set back.
 const SET_BACK_MESSAGES: u32 = 6;
 /// Periods without a message that are a gap.
 const GAP_PERIODS: i64 = 3;
+
+/// Receives samples.
+type Out<'a> = &'a mut dyn FnMut(Sample<'_>);
 
 /// What the beginning of a message means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +227,7 @@ impl Host {
         record: &Record,
         (cluster, jobs_max): (&ClusterId, usize),
         plans: &mut Plans,
-        (out, events): (&mut dyn FnMut(Sample<'_>), &mut Vec<JobEvent>),
+        (out, events): (Out<'_>, &mut Vec<JobEvent>),
     ) -> Result<(), Fault> {
         let Some(current) = &mut self.current else { return Ok(()) };
         current.until = current.until.max(record.at);

@@ -1,7 +1,7 @@
 //! Messages of all hosts on their way to the groups.
 
-use super::counter_files::HostCounters;
 use super::fault_counts::FaultCounts;
+use super::host::counter_files::HostCounters;
 use super::host::{Agent, Begun, Host};
 use super::hosts::{Admission, Hosts, HostsError};
 use super::jobs::JOBS_MAX;

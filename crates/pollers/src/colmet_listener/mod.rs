@@ -4,7 +4,7 @@
 //! - `message`: what arrives, the records in it, and why it is not stored
 //! - `fault_counts`: messages that are not stored, by reason and peer
 //! - `recent`: recent instants and the period of a sender
-//! - `counter_files`: the files that name a host's counters
+//! - `host/counter_files`: the files that name a host's counters
 //! - `plan`: how the columns of a backend are stored
 //! - `series`: the values of a backend: growths, counters and their starts
 //! - `jobs`: the jobs of a host
@@ -14,7 +14,6 @@
 //! - `zeromq`: messages from the network
 //! - `listener_program`: from start to end
 
-mod counter_files;
 mod fault_counts;
 mod host;
 mod hosts;

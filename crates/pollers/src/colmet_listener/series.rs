@@ -232,7 +232,7 @@ fn counted(
 
 #[cfg(test)]
 mod tests {
-    use super::super::counter_files::HostCounters;
+    use super::super::host::counter_files::HostCounters;
     use super::super::plan::Plans;
     use super::*;
     use colmet::backends::{INFINIBAND, PERFHW, PROCSTATS, RAPL};

@@ -1,7 +1,6 @@
 //! A complete server within this process, on its own port, with limits that a test can reach.
 
 mod access_matrix;
-mod colmet_input;
 mod connections;
 mod demand;
 mod disputed_reports;

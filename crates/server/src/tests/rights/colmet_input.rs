@@ -1,8 +1,8 @@
 //! The input of Colmet's messages: what its token may send, and what becomes of its hosts and jobs.
 
-use super::Site;
-use super::ingest::{batch, frame, post, statuses};
 use crate::Limits;
+use crate::tests::Site;
+use crate::tests::ingest::{batch, frame, post, statuses};
 use model::{
     Batch, ClusterId, DeviceId, JobEvent, JobId, JobKey, Labels, Metric, SeriesEntry, SeriesTable,
     Timestamp, Unit,
@@ -19,7 +19,7 @@ const STAFF: &str = "Authorization: Bearer token-of-staff\r\nHost: localhost\r\n
 
 fn site() -> Site {
     let dir = tempfile::tempdir().unwrap();
-    super::secret(&dir.path().join("tokens"), TOKENS);
+    crate::tests::secret(&dir.path().join("tokens"), TOKENS);
     Site::within(dir, Limits::default(), &[])
 }
 
