@@ -82,17 +82,17 @@ fn no_command_panics_on_a_closed_or_full_output() {
     std::fs::write(&empty, "").unwrap();
     let metrics = path("metrics.d");
     descriptions(&metrics);
-    let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
-    assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
-    let job = code_of_job.1.trim().to_owned();
+    let (code_of_job, job, errors) =
+        output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
+    assert_eq!(code_of_job, 0, "{errors}");
     let (select, grafana) = ("SELECT * FROM jobs", path("grafana"));
     let commands: Vec<Vec<&str>> = vec![
         vec!["jobs"],
         vec!["jobs", "--json"],
         vec!["jobs", "--check"],
-        vec!["job", &job],
+        vec!["job", job.trim()],
         vec!["job", "start", "--name", "y"],
-        vec!["job", "end", &job],
+        vec!["job", "end", job.trim()],
         vec!["nodes"],
         vec!["devices"],
         vec!["get", "--metric", "load_1m"],
