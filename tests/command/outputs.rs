@@ -78,9 +78,8 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let server = Server::start(&dir.path().join("data"), &[]);
     let host = &repository().join("testdata/hosts/slurm-v2/1").display().to_string();
-    let (data, empty) = (path("data"), path("agent.toml"));
+    let (data, empty, metrics) = (path("data"), path("agent.toml"), path("metrics.d"));
     std::fs::write(&empty, "").unwrap();
-    let metrics = path("metrics.d");
     descriptions(&metrics);
     let (code_of_job, job, errors) =
         output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
