@@ -26,6 +26,8 @@ const SENDERS: [&str; 9] = ["401", "200", "403", "200", "403", "200", "403", "20
 const POLLERS: [&str; 9] = ["401", "200", "403", "403", "403", "403", "403", "200", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
+/// A request of an administrator without a parameter that it needs.
+const NO_START: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
 /// A removal by administrators of something that does not exist.
 const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
@@ -96,12 +98,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::JobsCheck | Operation::Outputs => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
-        // There is no output.
-        Operation::FillOutput => {
-            // Without `start`.
-            let no_start = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
-            ("copy", body, no_start)
-        }
+        Operation::FillOutput => ("copy", body, NO_START),
         Operation::RetryOutput => ("copy", body, NOBODYS),
         // Without addresses, errors in files and other users' jobs for callers who do not see every job.
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
