@@ -206,7 +206,6 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["gaps"],
         &["outputs"],
         &["outputs", "--csv"],
-        &["outputs", "refused"],
         &["outputs", "refused", "--retry"],
         &["fill", "refused", "--last", "1h"],
         &["gaps", "--json"],

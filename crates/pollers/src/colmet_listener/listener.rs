@@ -397,4 +397,5 @@ impl<'a> Listener<'a> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests bound their time")]
 mod tests;

@@ -7,12 +7,14 @@ use colmet::backends::{MEMORY, PROCSTATS, RAPL, TASKSTATS};
 use colmet::record::Value;
 use model::JobId;
 
+/// Metric, second, value, job, start.
+type Stored = (String, i64, f64, Option<i64>, Option<Timestamp>);
+
 struct Tested {
     host: Host,
     plans: Plans,
     cluster: ClusterId,
-    /// Metric, second, value, job, start.
-    samples: Vec<(String, i64, f64, Option<i64>, Option<Timestamp>)>,
+    samples: Vec<Stored>,
     events: Vec<JobEvent>,
 }
 

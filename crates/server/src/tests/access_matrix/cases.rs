@@ -80,7 +80,6 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
-        // The values of the default statements contain no name.
         Operation::GetJobMetrics => ("?job_id=2", body, OF_JOB_METRICS),
         Operation::PostGetJobMetrics => (body, job, OF_JOB_METRICS),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
@@ -100,7 +99,6 @@ fn reader_case(operation: Operation) -> ReaderCase {
         }
         Operation::FillOutput => ("copy", body, NO_START),
         Operation::RetryOutput => ("copy", body, NOBODYS),
-        // Without addresses, errors in files and other users' jobs for callers who do not see every job.
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
         Operation::Series
         | Operation::Range
