@@ -26,6 +26,8 @@ const SENDERS: [&str; 9] = ["401", "200", "403", "200", "403", "200", "403", "20
 const POLLERS: [&str; 9] = ["401", "200", "403", "403", "403", "403", "403", "200", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
+const REGISTERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
+const STAFF_ALONE: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200", "200", "403"];
 /// A request of an administrator without a parameter that it needs.
 const NO_START: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
 /// A removal by administrators of something that does not exist.
@@ -89,14 +91,9 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::ForgetPoller => ("nobodys-poller", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
-        Operation::Register => {
-            let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
-            (body, "{\"device\": \"n1\"}", registers)
-        }
+        Operation::Register => (body, "{\"device\": \"n1\"}", REGISTERS),
         Operation::End => ("local:1", "{}", ENDS),
-        Operation::JobsCheck | Operation::Outputs => {
-            (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
-        }
+        Operation::JobsCheck | Operation::Outputs => (body, body, STAFF_ALONE),
         Operation::FillOutput => ("copy", body, NO_START),
         Operation::RetryOutput => ("copy", body, NOBODYS),
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
