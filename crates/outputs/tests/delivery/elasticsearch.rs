@@ -96,7 +96,7 @@ fn faults_of_the_connection_neither_lose_nor_repeat() {
 }
 
 #[test]
-fn too_many_requests_are_repeated_when_the_server_says() {
+fn too_many_requests_are_repeated_after_the_requested_time() {
     let server = IndexServer::start();
     let mut site = Site::new();
     site.store(&samples(0..3));

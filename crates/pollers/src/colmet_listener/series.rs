@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn growths_are_summed_and_begin_anew_after_a_gap() {
+    fn growths_are_summed_and_begin_again_after_a_gap() {
         let mut rapl = Tested::new(&RAPL, Before::default());
         let joules = |joules: i64| ("counter_1", Value::Signed(joules * 1_000_000));
         let metric = "colmet_rapl_counter_1_joules_total";

@@ -167,7 +167,7 @@ fn a_silence_of_three_periods_is_a_gap() {
 }
 
 #[test]
-fn a_gap_begins_growths_anew() {
+fn a_gap_begins_growths_again() {
     let mut tested = Tested::new(host());
     let rapl = |at: i64, joules: i64| {
         let mut record = Record::new(&RAPL, "n1", NO_JOB, second(at));
