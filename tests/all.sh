@@ -107,8 +107,13 @@ packages() {
     [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
     [ -x /usr/sbin/Almighty ] || missing+=(oar-server oar-server-pgsql oar-node oar-user oar-user-pgsql)
     [ -f /usr/lib/oar/oarapi.pl ] || missing+=(oar-restful-api apache2)
+    command -v carbon-cache >/dev/null || missing+=(graphite-carbon)
+    [ -d /usr/lib/python3/dist-packages/graphite ] || missing+=(graphite-web)
+    command -v gunicorn >/dev/null || missing+=(gunicorn)
     command -v psql >/dev/null || missing+=(postgresql-client)
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+    command -v mvn >/dev/null || missing+=(maven)
+    ls /usr/lib/jvm/java-17-openjdk-*/bin/java >/dev/null 2>&1 || missing+=(openjdk-17-jre-headless)
     ls /usr/lib/postgresql/*/lib/plpython3.so >/dev/null 2>&1 || missing+=("postgresql-plpython3-$(postgresql_version)")
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
@@ -137,6 +142,21 @@ node_packages() {
     mkdir -p "$to" && cp "$from"/package*.json "$to/" &&
         (cd "$to" && npm ci --ignore-scripts --no-audit --no-fund) &&
         cp "$from/package-lock.json" "$to/installed"
+}
+# Fetches real receivers of outputs with Maven, and unpacks them below target/.
+downloads() {
+    local sum artifact name to=target/downloads
+    mkdir -p "$to"
+    while read -r sum artifact; do
+        name=$(cut -d: -f2,3 --output-delimiter=- <<<"$artifact")
+        [ -f "$to/$name/unpacked" ] && { echo "$name is there"; continue; }
+        mvn -q -B -Dmaven.repo.local="$PWD/$to/maven" dependency:copy -Dartifact="$artifact" -DoutputDirectory="$PWD/$to" &&
+            echo "$sum $to/$name.zip" | sha256sum --check --quiet &&
+            rm -rf "${to:?}/$name" && python3 -m zipfile -e "$to/$name.zip" "$to" && touch "$to/$name/unpacked" || return 1
+    done <<'END'
+af7152d8b7f6f1cee09d47276b32b70479fe6dd8cdbb61213f84eb7f8098b261 org.opensearch.distribution.integ-test-zip:opensearch:2.19.1:zip
+14833b2d86c30656901f92049f81fb5777a8e4545413c8656cd1a21b55173033 org.elasticsearch.distribution.integ-test-zip:elasticsearch:8.19.0:zip
+END
 }
 fetch() { cargo fetch --locked; }
 # cargo fmt does not reach modules that only a macro names.
@@ -204,6 +224,7 @@ if [ "$mode" = check ]; then
 else
     part python python
     part node_packages node_packages
+    part downloads downloads
     part build build
     beside lints rustdoc doctests
     part crates crates

@@ -78,27 +78,27 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let server = Server::start(&dir.path().join("data"), &[]);
     let host = &repository().join("testdata/hosts/slurm-v2/1").display().to_string();
-    let (data, empty) = (path("data"), path("agent.toml"));
+    let (data, empty, metrics) = (path("data"), path("agent.toml"), path("metrics.d"));
     std::fs::write(&empty, "").unwrap();
-    let metrics = path("metrics.d");
     descriptions(&metrics);
-    let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
-    assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
-    let job = code_of_job.1.trim().to_owned();
+    let (code_of_job, job, errors) =
+        output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
+    assert_eq!(code_of_job, 0, "{errors}");
     let (select, grafana) = ("SELECT * FROM jobs", path("grafana"));
     let commands: Vec<Vec<&str>> = vec![
         vec!["jobs"],
         vec!["jobs", "--json"],
         vec!["jobs", "--check"],
-        vec!["job", &job],
+        vec!["job", job.trim()],
         vec!["job", "start", "--name", "y"],
-        vec!["job", "end", &job],
+        vec!["job", "end", job.trim()],
         vec!["nodes"],
         vec!["devices"],
         vec!["get", "--metric", "load_1m"],
         vec!["explain", "load_1m"],
         vec!["gaps"],
         vec!["outputs"],
+        vec!["fill", "nothing", "--last", "1h"],
         vec!["sql", select],
         vec!["sql", "--format", "csv", select],
         vec!["set", "--list"],

@@ -35,9 +35,10 @@ pub use job_report::{
     Register, Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller, Gap, Health,
-    MetricInfo, Node, Output, OutputGap, OutputState, POLLED_PROTOCOLS, Poller, PollerState,
-    Problem, Ready, RestrictedSource, Scheduler, SchedulerState, SettingRejection, SourceError,
+    COLMET, Device, DeviceState, EntryError, EntryErrors, FED_PROTOCOL, ForgottenPoller, Gap,
+    Health, MetricInfo, Node, Output, OutputFill, OutputFillState, OutputGap, OutputSetAside,
+    OutputState, POLLED_PROTOCOLS, Poller, PollerState, Problem, Ready, RestrictedSource,
+    Scheduler, SchedulerState, SettingRejection, SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};

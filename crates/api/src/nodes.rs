@@ -62,6 +62,11 @@ pub struct Node {
     pub clock_offset_seconds: Option<f64>,
     /// Version of its agent.
     pub agent_version: Option<String>,
+    /// The other monitoring system that reports the node, if it has no agent: `colmet`.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub reported_by: Option<String>,
     /// The generation of the server's settings that its agent applies; 0 for none. A text of digits: it has 63 bits,
     /// and JavaScript numbers hold 53.
     #[serde(with = "crate::text::digits")]
@@ -125,6 +130,9 @@ pub const POLLED_PROTOCOLS: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "
 
 /// The `protocol` of what feeds of wattmeters read.
 pub const FED_PROTOCOL: &str = "wattmetre";
+
+/// The word for nodes that Colmet reports.
+pub const COLMET: &str = "colmet";
 
 /// An element of `GET /api/v1/devices`: a device that is no node, by one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -314,13 +322,80 @@ pub struct Output {
     pub samples: u64,
     /// Failed writes since the server's start.
     pub failures: u64,
-    /// Samples that its format leaves out since the server's start: of jobs of other clusters, of local jobs, and beyond the limit
-    /// of memory.
+    /// Samples that its format leaves out since the server's start: of jobs of other clusters, of local jobs, beyond the limit of
+    /// memory, and values that the receiver cannot take.
     pub samples_left_out: u64,
     /// Samples that it lost since it began.
     pub samples_lost: u64,
     /// The latest losses, oldest first; at most 100.
     pub gaps: Vec<OutputGap>,
+    /// Samples that it sent again after broken connections, since the server's start.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub samples_resent: u64,
+    /// The time range that was sent again last, then those that run or wait.
+    #[serde(default)]
+    #[schemars(required)]
+    pub fills: Vec<OutputFill>,
+    /// What its receiver rejected, and what it has set aside.
+    #[serde(default)]
+    #[schemars(required)]
+    pub set_aside: OutputSetAside,
+}
+
+/// A time range that an output sends again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputFill {
+    /// Its first instant.
+    pub start: f64,
+    /// Its last instant.
+    pub end: f64,
+    /// Only samples of this job.
+    pub job: Option<String>,
+    /// When it was requested.
+    pub requested: f64,
+    /// How far it is.
+    pub state: OutputFillState,
+    /// When all of it was sent.
+    pub done: Option<f64>,
+    /// Why it waits or failed.
+    pub reason: Option<String>,
+    /// Samples that were sent so far.
+    pub samples: u64,
+    /// All samples up to this instant are sent.
+    pub sent_to: Option<f64>,
+}
+
+/// How far a time range is that an output sends again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFillState {
+    /// It waits for earlier ranges.
+    Queued,
+    /// It is being sent.
+    Running,
+    /// It waits for the receiver or the store.
+    Waiting,
+    /// All of it is sent.
+    Done,
+    /// The output was configured otherwise meanwhile.
+    Failed,
+}
+
+/// Items that the receiver of an output rejected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputSetAside {
+    /// Items that are set aside.
+    pub items: u64,
+    /// Their bytes on the disk.
+    pub bytes: u64,
+    /// Items that were deleted since the server's start, because newer ones needed their space.
+    pub deleted: u64,
+    /// The receiver's message about the newest item.
+    pub message: Option<String>,
+    /// Whether a retry was requested that has not sent all of them yet.
+    pub retrying: bool,
 }
 
 /// Samples that an output lost.

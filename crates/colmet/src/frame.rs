@@ -11,9 +11,13 @@
 //! Numbers are little-endian. The backend gives the length. Some backends had fewer columns in older versions, which
 //! only shows by what follows the record: the next one, or the end of the message.
 
-use crate::backends::{Backend, Column, ColumnType, HEADER_BYTES, NAME_FIELD_BYTES};
+use crate::backends::{
+    Backend, Column, ColumnType, HEADER_BYTES, INFINIBAND, IPMIPOWER, JOBPROC, LUSTRE,
+    NAME_FIELD_BYTES, NVIDIA, PERFHW, PROCSTATS, RAPL, TASKSTATS, TEMPERATURE,
+};
 use crate::record::{Record, Value};
 use model::{Timestamp, printable};
+use std::collections::BTreeMap;
 
 /// A record that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,6 +168,33 @@ fn array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
 
 fn text<'a>(field: &'a [u8], what: &'static str) -> Result<&'a str, FrameReason> {
     std::str::from_utf8(unpadded(field)).map_err(|_| FrameReason::Text(what))
+}
+
+/// The order of backends in a message of a Python node.
+const ORDER: [&Backend; 10] = [
+    &TASKSTATS,
+    &PROCSTATS,
+    &INFINIBAND,
+    &LUSTRE,
+    &PERFHW,
+    &RAPL,
+    &TEMPERATURE,
+    &JOBPROC,
+    &IPMIPOWER,
+    &NVIDIA,
+];
+
+/// The records of each message: those of one host and second, in the order of Python nodes. Messages are ordered by time.
+pub fn by_message(records: &[Record]) -> Vec<Vec<&Record>> {
+    let mut messages: BTreeMap<(i64, &str), Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let second = record.at.0.div_euclid(Timestamp::SECOND);
+        messages.entry((second, &record.host)).or_default().push(record);
+    }
+    let place = |record: &&Record| ORDER.iter().position(|backend| *backend == record.backend);
+    let mut messages: Vec<_> = messages.into_values().collect();
+    messages.iter_mut().for_each(|message| message.sort_by_key(place));
+    messages
 }
 
 /// A record that Python's format cannot hold.

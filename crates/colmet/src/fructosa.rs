@@ -43,7 +43,7 @@ const fn core(metric: &'static str) -> Formula {
 }
 
 /// In the order of FrUCToSA's manual.
-pub(crate) const GROUPS: &[&Group] = &[
+pub const GROUPS: &[&Group] = &[
     &CPU_PERCENT,
     &VIRTUAL_MEMORY,
     &CPU_TIMES,

@@ -83,7 +83,7 @@ fn plain(value: &Value, unit: &str, text: &mut String) {
 }
 
 /// Python's `repr` of a float: as Rust's, but for infinities, NaN, and exponents, which have a sign and two digits.
-fn python_float(number: f64) -> String {
+pub fn python_float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
     }

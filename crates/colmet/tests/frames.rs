@@ -6,7 +6,7 @@
 )]
 
 use colmet::backends::{BACKENDS, Backend, ColumnType, INFINIBAND, JOBPROC, PROCSTATS, TASKSTATS};
-use colmet::frame::{EncodeReason, FrameError, FrameReason, Records, encode};
+use colmet::frame::{EncodeReason, FrameError, FrameReason, Records, by_message, encode};
 use colmet::record::{NO_JOB, Record, Value};
 use model::Timestamp;
 use proptest::prelude::*;
@@ -77,6 +77,30 @@ fn values_of_minus_one_are_missing() {
         .collect();
     let counter = "counter_2";
     assert_eq!(missing, ["portRcvData", counter, counter, counter, "wchar", "temperature"]);
+}
+
+#[test]
+fn a_message_has_the_records_of_a_host_and_second_in_colmets_order() {
+    let mut records = decoded(&recorded("colmet_py0610_all10_synthetic.bin"));
+    let order: Vec<_> = records.iter().map(|record| record.backend.id).collect();
+    for record in &mut records {
+        (record.host, record.at) = ("n1".into(), Timestamp::from_seconds(5));
+    }
+    records.reverse();
+    records[0].at = Timestamp(5_999_999);
+    let mut later = records[3].clone();
+    later.at = Timestamp(6_000_000);
+    let mut other = later.clone();
+    other.host = "n2".into();
+    let all = [vec![other, later], records].concat();
+    let messages = by_message(&all);
+    let of = |message: usize| -> Vec<_> {
+        messages[message].iter().map(|record| (&*record.host, record.backend.id)).collect()
+    };
+    assert_eq!(of(0), order.iter().map(|id| ("n1", *id)).collect::<Vec<_>>());
+    let temperature = "temperaturestats_default";
+    assert_eq!((of(1), of(2)), (vec![("n1", temperature)], vec![("n2", temperature)]));
+    assert_eq!(messages.len(), 3);
 }
 
 /// Cuts the columns that an older version lacks.

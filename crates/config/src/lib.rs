@@ -21,7 +21,7 @@ pub use programs::agent::{
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
-pub use programs::colmet::{ColmetSettings, Endpoint, Network};
+pub use programs::colmet::{ColmetInputSettings, ColmetSettings, Endpoint, Network};
 pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::outputs::{
     JobChoice, JobRange, OUTPUTS_MAX, OutputConfig, OutputKind, OutputStart, settings_of_output,

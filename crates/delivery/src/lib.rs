@@ -26,7 +26,7 @@ pub use common::files::{crc32c, replace_private, write_private};
 pub use common::threads::or_end;
 pub use connection::connect::Settings;
 pub use connection::endpoints::{environment, knock, requested_server, spool_dir, stale_record};
-pub use connection::http::{Failure, Http, TlsError, tls};
+pub use connection::http::{Failure, Http, TlsError, retry_after, tls, unverified_tls};
 pub use connection::loopback::connector;
 pub use disk::folders::{Folders, check_spool};
 pub use sending::delivery_threads::Delivery;

@@ -234,6 +234,7 @@ fn execute(
         Commands::Account(args) => change::access::account(&client()?, args),
         Commands::Audit(args) => look::audit::audit(&client()?, args),
         Commands::Outputs(args) => return look::outputs::outputs(&client()?, args),
+        Commands::Fill(args) => look::outputs::fill(&client()?, args),
         Commands::Sources(args) => node::sources_of_node::sources(args, &device()?)
             .and_then(|protocol| protocol.map_or(Ok(()), operate::poll::manual)),
         Commands::Top(args) if args.cluster || matches.contains_id("server") => {

@@ -39,6 +39,7 @@ pub use people::push_keys::{KeyedPush, PushKey};
 pub use people::user_tokens::{NewToken, StoredToken};
 pub use presence::allocations::{Interval, Share, Window};
 pub use presence::granted::{Granted, RunsSeen};
+pub use presence::reports_of_inputs::Reporter;
 pub use presence::verified_presence::Span;
 pub use queries::copied_jobs::{CopiedRun, CopyScope, CopyStep};
 pub use queries::disagreements::{AgentPresence, Difference, Disagreement, PATIENCE};

@@ -4,7 +4,7 @@ use crate::common::indexes;
 use crate::common::write_budget::WriteBudgets;
 use crate::nodes::{forgotten_nodes, forgotten_pollers, rule_latches, stopped};
 use crate::people::{accounts, names, push_keys, user_tokens};
-use crate::presence::verified_presence;
+use crate::presence::{reports_of_inputs, verified_presence};
 use crate::queries::copied_jobs;
 use crate::runs::{oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
@@ -254,7 +254,13 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
         create(&mut db).map_err(failed)?;
     }
     // Files of this version from before these tables get them now.
-    for tables in [push_keys::TABLES, forgotten_pollers::TABLES, copied_jobs::TABLES] {
+    let later = [
+        push_keys::TABLES,
+        forgotten_pollers::TABLES,
+        copied_jobs::TABLES,
+        reports_of_inputs::TABLES,
+    ];
+    for tables in later {
         db.execute_batch(tables).map_err(failed)?;
     }
     Ok(db)

@@ -6,7 +6,7 @@
 mod fixtures;
 
 use fixtures::{at, event, key, of_user, open, record, seconds, with};
-use jobs::{AccessLevel, Filter, IngestStats, Reader, RecordUpdate, Registry};
+use jobs::{AccessLevel, Filter, IngestStats, Reader, RecordUpdate, Registry, Reporter};
 use model::{DeviceId, JobEvent, JobFacts, JobState, Timestamp};
 use proptest::prelude::*;
 
@@ -90,7 +90,9 @@ fn a_named_node_opens_no_other_time_of_a_recorded_run() {
         registry.ingest(&[own(2000, 900_000, None, &["n1", "n2"])], at(900_001)).unwrap();
         registry.apply(&[of(2000, "n1", 900_002, None)], at(900_003)).unwrap();
         let clock_us = clock * Timestamp::SECOND;
-        registry.apply_by(std::slice::from_ref(&past), at(900_010), clock_us).unwrap();
+        registry
+            .apply_by(std::slice::from_ref(&past), at(900_010), (Reporter::Agent, clock_us))
+            .unwrap();
         assert_eq!(reads(&registry), [(at(earliest), None)], "{clock}");
         // The lying node still reports after the end of the job.
         registry.apply(&[of(2000, "n1", 900_002, Some(905_000))], at(905_001)).unwrap();
@@ -164,7 +166,10 @@ fn a_start_in_the_future_is_rejected() {
     assert_eq!(registry.apply(std::slice::from_ref(&future), at(100)).unwrap().rejected, 1);
     // The node's clock is an hour ahead, so by that clock the event is current.
     let clock_us = 3500 * Timestamp::SECOND;
-    assert_eq!(registry.apply_by(&[future], at(100), clock_us).unwrap().began, 1);
+    assert_eq!(
+        registry.apply_by(&[future], at(100), (Reporter::Agent, clock_us)).unwrap().began,
+        1
+    );
 }
 
 #[test]
@@ -306,13 +311,13 @@ fn a_node_with_a_wrong_clock_has_the_record_of_its_job() {
     let given = with(record(7, 1000, Some(1010), &["n1"]), of_user("alice"));
     registry.ingest(&[given], at(1100)).unwrap();
     let seen = JobEvent { uid: None, ..event(7, "n1", 1090, Some(1100)) };
-    registry.apply_by(&[seen], at(1101), 90_000_000).unwrap();
+    registry.apply_by(&[seen], at(1101), (Reporter::Agent, 90_000_000)).unwrap();
     // Times by the node's clock, as for its samples.
     assert_eq!(runs_with_users(&registry), [(Some(1090), Some(1000), vec!["n1".to_owned()])]);
     // The opposite offset, with the node's report first.
     let registry = open(&tempfile::tempdir().unwrap());
     let seen = JobEvent { uid: None, ..event(7, "n1", 910, Some(920)) };
-    registry.apply_by(&[seen], at(1011), -90_000_000).unwrap();
+    registry.apply_by(&[seen], at(1011), (Reporter::Agent, -90_000_000)).unwrap();
     registry.ingest(&[record(7, 1000, Some(1010), &["n1"])], at(1100)).unwrap();
     assert_eq!(runs_with_users(&registry).len(), 1);
 }
@@ -366,7 +371,10 @@ fn an_end_in_the_future_is_rejected() {
     let ahead = 3600 * Timestamp::SECOND;
     let of_n2 = event(8, "n2", 4000, Some(4500));
     assert_eq!(
-        registry.apply_by(std::slice::from_ref(&of_n2), at(1000), ahead).unwrap().rejected,
+        registry
+            .apply_by(std::slice::from_ref(&of_n2), at(1000), (Reporter::Agent, ahead))
+            .unwrap()
+            .rejected,
         0
     );
     assert_eq!(registry.apply(&[of_n2], at(1000)).unwrap().rejected, 1);

@@ -185,6 +185,16 @@ impl Origin {
     }
 }
 
+/// The beginning of the name of the poller that receives the messages of Colmet's nodes of a cluster.
+const COLMET: &str = "colmet-";
+
+impl Origin {
+    /// The cluster of an origin of such a poller: `poller-colmet-CLUSTER/group-17`.
+    pub fn as_colmet_group(&self) -> Option<&str> {
+        self.as_poller_group()?.strip_prefix(COLMET).filter(|cluster| !cluster.is_empty())
+    }
+}
+
 /// The end of the name of an origin of inserted rows.
 const ROWS: &str = "/rows";
 

@@ -5,21 +5,28 @@
 //! a [`Spec`], a pure encoder, and [`Output::write`].
 //!
 //! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
-//!   Colmet's records. `files`: an output's own files.
-//! - `delivering`: from the store to the output: selection, windows, retries, status.
+//!   Colmet's records. `fructosa`: samples as the values of FrUCToSA's sensors. `graphite_path`: a series as a path.
+//!   `files`: an output's own files.
+//! - `delivering`: from the store to the output: selection, windows, retries, rejected data, status.
 //! - `list`: the kinds.
 
 mod delivering;
 mod files;
+mod fructosa;
+mod graphite_path;
 mod list;
 mod portion;
 mod records;
 mod row;
 mod spec;
 
+pub use delivering::fills::{FILLS_MAX, FillError, FillState, FillStatus};
 pub use delivering::outputs::Outputs;
+pub use delivering::set_aside::SetAsideStatus;
 pub use delivering::status::{OutputState, OutputStatus};
 pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
 pub use records::Layout;
-pub use spec::{Guarantee, OpenOutput, Output, Spec, WriteError};
+pub use spec::{
+    FillTimes, Guarantee, OpenFill, OpenOutput, Output, RejectedItem, Spec, WriteError,
+};

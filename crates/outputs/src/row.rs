@@ -72,7 +72,8 @@ pub(crate) fn write_time(micros: i64, out: &mut Vec<u8>) {
     write!(out, "{sign}{seconds}{point}{decimals}").ok();
 }
 
-fn write_value(value: f64, out: &mut Vec<u8>) {
+/// Appends a value: a number, or a text if it is none.
+pub(crate) fn write_value(value: f64, out: &mut Vec<u8>) {
     let word: &[u8] = match value {
         value if value.is_nan() => b"\"NaN\"",
         f64::INFINITY => b"\"Infinity\"",
@@ -125,13 +126,7 @@ pub(crate) fn read_line(line: &str) -> Option<(SeriesInfo, i64, f64, i64)> {
     };
     let job = match line.job {
         None => None,
-        Some(job) => {
-            let (cluster, id) = job.split_once(':')?;
-            Some(JobKey {
-                cluster: ClusterId::new(cluster).ok()?,
-                id: JobId::new(id.parse().ok()?)?,
-            })
-        }
+        Some(job) => Some(read_job(&job)?),
     };
     let labels =
         line.labels.map_or(Some(Labels::default()), |labels| Labels::foreign(labels.get()))?;
@@ -148,6 +143,12 @@ pub(crate) fn read_line(line: &str) -> Option<(SeriesInfo, i64, f64, i64)> {
         value,
         start,
     ))
+}
+
+/// Reads the text of a job, `oar:7`.
+pub(crate) fn read_job(text: &str) -> Option<JobKey> {
+    let (cluster, id) = text.split_once(':')?;
+    Some(JobKey { cluster: ClusterId::new(cluster).ok()?, id: JobId::new(id.parse().ok()?)? })
 }
 
 fn read_time(text: &str) -> Option<i64> {

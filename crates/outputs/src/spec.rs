@@ -3,11 +3,14 @@
 use crate::portion::Portion;
 use crate::records::Layout;
 use config::OutputConfig;
+use model::Timestamp;
 use model::setting::OptionSpec;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use storage::TimeSlice;
 
 /// What a success of a write means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,43 @@ pub struct Spec {
     pub records: fn(&OutputConfig) -> Option<Layout>,
     /// Prepares an output. The folder is its own: it keeps what must outlive the program there.
     pub open: OpenOutput,
+    /// Prepares an output that a time range is sent to; or why this kind sends none.
+    pub fill: fn(&OutputConfig) -> Result<OpenFill, &'static str>,
+    /// After a broken connection, samples that were written within this time before the break are sent again. `None`: a
+    /// receiver of this kind loses nothing.
+    pub resend: fn(&OutputConfig) -> Option<Duration>,
 }
+
+impl Spec {
+    /// A kind that keeps what it acknowledged, and sends no time range. Name, help and `open` are those of no kind.
+    pub const DEFAULT: Self = Self {
+        name: "",
+        help: "",
+        guarantee_help: "",
+        options: &[],
+        guarantee: |_| Guarantee::Kept,
+        check: |_| Vec::new(),
+        records: |_| None,
+        open: |_, _| Err(WriteError::new("this kind of output cannot be opened")),
+        fill: |_| Err("this kind of output sends no time range again"),
+        resend: |_| None,
+    };
+}
+
+/// A time range that an output receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillTimes {
+    /// The first instant.
+    pub from: Timestamp,
+    /// The last instant.
+    pub to: Timestamp,
+    /// When it was requested: no two ranges of an output have the same time.
+    pub requested: Timestamp,
+}
+
+/// Prepares an output for a time range, with a folder of its own that is empty at first. Its portions have marks of their own:
+/// they begin at `requested`, and count.
+pub type OpenFill = fn(&OutputConfig, &Path, FillTimes) -> Result<Box<dyn Output>, WriteError>;
 
 /// Prepares an output with an own folder.
 pub type OpenOutput = fn(&OutputConfig, &Path) -> Result<Box<dyn Output>, WriteError>;
@@ -69,6 +108,50 @@ pub trait Output: Send {
     /// # Errors
     /// The receiver does not accept it now. The same portion follows again.
     fn write(&mut self, portion: &Portion) -> Result<(), WriteError>;
+
+    /// Time before its first portion of which it wants the samples, in [`Self::observe`]: its values depend on earlier ones.
+    fn lead(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Receives samples before the first portion, ordered by time. Writes nothing.
+    fn observe(&mut self, _samples: &TimeSlice) {}
+
+    /// Whether the connection to the receiver broke since the last call. Is called each second, so a break is noticed
+    /// without a write. Does not block.
+    fn has_broken(&mut self) -> bool {
+        false
+    }
+
+    /// Values that the receiver cannot take, and that were left out since the last call.
+    fn left_out(&mut self) -> u64 {
+        0
+    }
+    /// The items that the receiver named as bad since the last call, if a kind can name such. They are not part of
+    /// what [`Self::write`] writes again. The caller stores them durably before it confirms the portion.
+    fn take_rejected(&mut self) -> Vec<RejectedItem> {
+        Vec::new()
+    }
+
+    /// Sends items again that [`Self::take_rejected`] returned earlier, maybe before a restart. Returns those that the
+    /// receiver rejects again, with its new message. Only called for kinds that return such items.
+    ///
+    /// # Errors
+    /// The receiver does not accept them now: they remain set aside, and the call is repeated.
+    fn retry(&mut self, items: Vec<RejectedItem>) -> Result<Vec<RejectedItem>, WriteError> {
+        Ok(items)
+    }
+}
+
+/// Data that a receiver named as bad: it is set aside (decision 0063).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedItem {
+    /// Identifies it: an item that a repeated portion has again is not set aside twice.
+    pub key: String,
+    /// The receiver's message.
+    pub message: String,
+    /// What [`Output::retry`] needs, as a text that people can read.
+    pub data: String,
 }
 
 /// Why a portion was not written.

@@ -3,8 +3,7 @@
 //! - [`yaml`]: YAML as PyYAML's safe loader reads it
 //! - [`exposition`]: the text formats of exporters
 //! - [`meaning`]: kind and unit of a metric from outside
-//! - `url`: the parts of a URL
-//! - `secret`: texts that no message shows
+//! - `url`: the parts of a URL, and texts that no message shows
 //! - [`protocols`]: what a URL of each protocol means
 //! - [`descriptions`]: Kwollect's description files
 //! - [`polling`]: requests to devices, and their readings
@@ -30,9 +29,8 @@ pub mod yaml;
 pub(crate) const PROGRAM: &str = "jobmeter-poller";
 
 mod kwollect_config;
-mod secret;
 mod sending;
 mod url;
 
-pub use secret::Secret;
 pub use sending::GroupsError;
+pub use url::Secret;

@@ -3,7 +3,8 @@
 use anyhow::Context;
 use clap::ArgMatches;
 use config::{ConfigErrors, ConfigInputs, Loaded, ServerConfig, ValueOrigin, Values, paths};
-use server::{Limits, RuntimeFile, Server, Settings, poller_process};
+use server::poller_process::{self, Part};
+use server::{Limits, RuntimeFile, Server, Settings};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -118,9 +119,15 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     writeln!(io::stdout(), "ready: {url}")
         .context("notifying the service manager that the server is ready")?;
     let (end, ends) = watch::channel(false);
-    let poller = loaded.config.poll.metrics_dir.clone();
-    let poller = poller
-        .map(|dir| tokio::spawn(poller_process::supervise(dir, url, server.poller_starts(), ends)));
+    let parts = [
+        loaded.config.poll.metrics_dir.clone().map(Part::Poll),
+        loaded.config.inputs.flags().map(Part::Colmet),
+    ];
+    let parts = parts.into_iter().flatten().map(|part| {
+        let starts = server.poller_starts();
+        tokio::spawn(poller_process::supervise(part, url.clone(), starts, ends.clone()))
+    });
+    let parts: Vec<_> = parts.collect();
     loop {
         match signals.next().await {
             Action::End => break,
@@ -128,9 +135,9 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         }
     }
     end.send_replace(true);
-    if let Some(poller) = poller {
-        // Before the server: what the poller still sends is stored.
-        poller.await.ok();
+    for part in parts {
+        // Before the server: what it still sends is stored.
+        part.await.ok();
     }
     if let Some(recorded) = recorded
         && let Err(error) = recorded.remove()

@@ -146,6 +146,8 @@ fn demand() -> Vec<Request> {
         Request::of(Operation::ForgetNode, "n1"),
         Request::of(Operation::ForgetPoller, "lab"),
         Request::of(Operation::ForgetPoller, "nothing"),
+        Request::of(Operation::FillOutput, "copy"),
+        Request::of(Operation::RetryOutput, "copy"),
     ]
 }
 

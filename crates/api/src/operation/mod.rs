@@ -10,13 +10,13 @@ use crate::param::Param;
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
     Disagreement, End, Ended, Explanation, FlushNow, ForgottenPoller, Gap, Health, Job, JobReport,
-    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Output, Poller,
-    PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered,
-    Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
+    Last, Mark, Me, MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, Output, OutputFill,
+    OutputSetAside, Poller, PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range,
+    Ready, Registered, Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use params::{
-    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, GAPS, GET_JOB_METRICS, GET_METRICS, JOB, JOBS, LABELS,
-    LISTED_DEVICES, METRICS, NODE_METRICS, RATE, RUN, SERIES_LIMIT, START, STEP, TOTALS,
+    AUDIT, AVAILABLE, CLUSTER, DEVICES, END, FILL, GAPS, GET_JOB_METRICS, GET_METRICS, JOB, JOBS,
+    LABELS, LISTED_DEVICES, METRICS, NODE_METRICS, RATE, RUN, SERIES_LIMIT, START, STEP, TOTALS,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -198,6 +198,16 @@ operations! {
     Schedulers Get "/api/v1/schedulers" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Scheduler>>()) }
     /// Outputs: other systems that receive samples, with the state of each; for administrators and staff.
     Outputs Get "/api/v1/outputs" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Output>>()) }
+    /// Makes an output send a time range again, from what the store has; for administrators. The answer comes once the range
+    /// is queued: `Outputs` shows how far it is. A receiver that has the samples receives them twice, unless its kind
+    /// prevents it.
+    FillOutput Post "/api/v1/outputs/{output}/fill" {
+        params: FILL, answer: ResponseBody::Json(|g| g.subschema_for::<OutputFill>()), more: &[404, 409],
+    }
+    /// Makes an output send again what its receiver rejected and the output has set aside; for administrators.
+    RetryOutput Post "/api/v1/outputs/{output}/retry" {
+        answer: ResponseBody::Json(|g| g.subschema_for::<OutputSetAside>()), more: &[404],
+    }
     /// Jobs, newest first.
     Jobs Get "/api/v1/jobs" { params: JOBS, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Job>>()) }
     /// Disagreements between schedulers and nodes about present jobs; for administrators and staff.

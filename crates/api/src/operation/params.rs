@@ -188,6 +188,10 @@ pub(crate) const AUDIT: &[Param] = &[
     ),
 ];
 
+/// A time range that an output sends again.
+pub(super) const FILL: &[Param] =
+    &[START, END, param("job", Form::Job, "Only samples of this job: `[CLUSTER:]ID`.")];
+
 /// The number in a path.
 const PATH_CHANGE: Param = param("change", Form::Number, "The ID of the change.");
 /// The promotion in a path.
@@ -202,11 +206,12 @@ const PATH_TOKEN: Param = param("token", Form::Count, "The ID of the token.");
 const PATH_ACCOUNT: Param = param("account", Form::Account, "The account: `CLUSTER:NAME`.");
 const PATH_NODE: Param = param("node", Form::Device, "The node.");
 const PATH_POLLER: Param = param("poller", Form::Device, "The poller's name.");
+const PATH_OUTPUT: Param = param("output", Form::Text, "The output's name.");
 /// The table in a path.
 const PATH_TABLE: Param = param("table", Form::Table, "The table.");
 
 /// Parameters that occur in paths.
-pub(crate) const PATH_PARTS: [Param; 8] = [
+pub(crate) const PATH_PARTS: [Param; 9] = [
     PATH_JOB,
     PATH_CHANGE,
     PATH_PROMOTION,
@@ -214,5 +219,6 @@ pub(crate) const PATH_PARTS: [Param; 8] = [
     PATH_ACCOUNT,
     PATH_NODE,
     PATH_POLLER,
+    PATH_OUTPUT,
     PATH_TABLE,
 ];

@@ -4,6 +4,8 @@ use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Text, values};
 use model::{ClusterId, NodeList};
+use std::ffi::OsString;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -25,27 +27,87 @@ settings! {
     }
 }
 
+settings! {
+    /// The messages of Colmet's nodes that a program of the server receives, with the other settings of
+    /// /etc/jobmeter/poller.toml.
+    ColmetInputSettings, COLMET_INPUT, "Colmet's nodes" {
+        /// Receive messages of Colmet's nodes at these addresses, such as `0.0.0.0:5556`. Nothing there is authenticated.
+        "inputs.colmet.listen" listen: Vec<Endpoint> = "" or "no messages are received",
+            Kind::List("ADDRESS:PORT");
+        /// Hosts that may send, such as `dahu-[1-32]`. An address beyond loopback needs this setting and
+        /// `inputs.colmet.networks`.
+        "inputs.colmet.hosts" hosts: Option<NodeList> = "" or "every host; only on loopback",
+            Kind::Text("LIST");
+        /// Networks that messages are accepted from, such as `10.1.0.0/16`.
+        "inputs.colmet.networks" networks: Vec<Network> = "" or "this machine", Kind::List("CIDR");
+        /// Cluster of the jobs, as the agents and the scheduler name it.
+        "inputs.colmet.cluster" cluster: ClusterId = "oar", Kind::Text("NAME");
+        /// Folder with a folder for each host, which has Colmet's files that name its counters: `RAPL_mapping.*.csv`,
+        /// `perfhw_mapping.*.csv` and `temperature_mapping.*.csv`.
+        "inputs.colmet.mapping_dir" mapping_dir: Option<PathBuf> = "" or "none", Kind::Text("DIR");
+    }
+}
+
 impl ColmetSettings {
     /// Adds what is wrong with the values together.
     pub(crate) fn check(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         if self.listen.is_empty() {
             errors.push(values.error("colmet.listen", "`colmet.listen` has no address"));
         }
-        if self.cluster.reads_as_local() {
-            let what = "`colmet.cluster` is `local`, the cluster of `jobmeter run`";
-            errors.push(values.error("colmet.cluster", what));
+        check_together("colmet", self, values, errors);
+    }
+}
+
+impl ColmetInputSettings {
+    /// Adds what is wrong with the values together.
+    pub(crate) fn check(&self, values: &Values, errors: &mut Vec<ConfigError>) {
+        check_together("inputs.colmet", &self.of_listener(), values, errors);
+    }
+
+    fn of_listener(&self) -> ColmetSettings {
+        let Self { listen, hosts, networks, cluster, mapping_dir } = self.clone();
+        ColmetSettings { listen, hosts, networks, cluster, mapping_dir }
+    }
+
+    /// The flags of `jobmeter-poller colmet`; `None` if no messages are received.
+    pub fn flags(&self) -> Option<Vec<OsString>> {
+        if self.listen.is_empty() {
+            return None;
         }
-        let beyond = self.listen.iter().find(|one| !one.0.ip().is_loopback());
-        for (key, is_set) in
-            [("colmet.hosts", self.hosts.is_some()), ("colmet.networks", !self.networks.is_empty())]
-        {
-            if let (Some(Endpoint(address)), false) = (beyond, is_set) {
-                let what = format!(
-                    "`{key}` is not set; the address {address} is not of loopback, and nothing is authenticated there: set \
-                     `colmet.hosts` and `colmet.networks`"
-                );
-                errors.push(values.error("colmet.listen", &what));
-            }
+        let mut flags: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: OsString| flags.extend([flag.into(), value]);
+        let listen: Vec<String> = self.listen.iter().map(|one| one.0.to_string()).collect();
+        add("--colmet-listen", listen.join(",").into());
+        self.hosts.iter().for_each(|hosts| add("--colmet-hosts", hosts.as_str().into()));
+        let networks: Vec<String> = self.networks.iter().map(ToString::to_string).collect();
+        if !networks.is_empty() {
+            add("--colmet-networks", networks.join(",").into());
+        }
+        add("--colmet-cluster", self.cluster.as_str().into());
+        self.mapping_dir.iter().for_each(|dir| add("--colmet-mapping-dir", dir.into()));
+        Some(flags)
+    }
+}
+
+fn check_together(
+    table: &str,
+    settings: &ColmetSettings,
+    values: &Values,
+    errors: &mut Vec<ConfigError>,
+) {
+    let ColmetSettings { listen, hosts, networks, cluster, .. } = settings;
+    if cluster.reads_as_local() {
+        let what = format!("`{table}.cluster` is `local`, the cluster of `jobmeter run`");
+        errors.push(values.error(&format!("{table}.cluster"), &what));
+    }
+    let beyond = listen.iter().find(|one| !one.0.ip().is_loopback());
+    for (key, is_set) in [("hosts", hosts.is_some()), ("networks", !networks.is_empty())] {
+        if let (Some(Endpoint(address)), false) = (beyond, is_set) {
+            let what = format!(
+                "`{table}.{key}` is not set; the address {address} is not of loopback, and nothing is authenticated there: \
+                 set `{table}.hosts` and `{table}.networks`"
+            );
+            errors.push(values.error(&format!("{table}.listen"), &what));
         }
     }
 }
@@ -92,6 +154,12 @@ impl Network {
             }
             _ => false,
         }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
     }
 }
 
@@ -166,6 +234,45 @@ mod tests {
         let flags = flags.iter().map(flag).collect();
         let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
         load_poller(&given).map_or_else(|errors| errors.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn the_server_passes_its_settings_on() {
+        let text = "[inputs.colmet]\nlisten = [\"*:5556\", \"[::1]:5557\"]\nhosts = \"n-[1-9]\"\n\
+                    networks = [\"10.1.0.0/16\", \"fd00::1\"]\nmapping_dir = \"/m\"\n";
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("s.toml");
+            std::fs::write(&path, text).unwrap();
+            let file = ConfigFile::Given(path);
+            let given = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
+            crate::load_server(&given, &[])
+        };
+        let flags = read(text).unwrap().config.inputs.flags().unwrap();
+        let flags: Vec<&str> = flags.iter().map(|one| one.to_str().unwrap()).collect();
+        let expected = [
+            "--colmet-listen",
+            "0.0.0.0:5556,[::1]:5557",
+            "--colmet-hosts",
+            "n-[1-9]",
+            "--colmet-networks",
+            "10.1.0.0/16,fd00::1/128",
+            "--colmet-cluster",
+            "oar",
+            "--colmet-mapping-dir",
+            "/m",
+        ];
+        assert_eq!(flags, expected);
+        let flags = flags.chunks(2).map(|pair| {
+            let key = pair[0].trim_start_matches("--colmet-").replace('-', "_");
+            (format!("colmet.{key}"), crate::Raw::One(pair[1].to_owned()))
+        });
+        let flags = flags.collect();
+        let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
+        assert_eq!(load_poller(&given).unwrap().config.colmet.networks.len(), 2);
+        assert_eq!(read("").unwrap().config.inputs.flags(), None);
+        let open = read("[inputs.colmet]\nlisten = [\"*:5556\"]\n").unwrap_err().to_string();
+        assert!(open.contains("`inputs.colmet.networks` is not set"), "{open}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The outputs of a server: what each delivers, and to which receiver. A table `[outputs.NAME]` in the file is one output.
 
+use crate::settings::file::WrongKey;
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::pattern::MetricPattern;
 use crate::settings::setting::{Kind, Setting};
@@ -19,6 +20,8 @@ const NAME_BYTES_MAX: usize = 64;
 const ENTRIES_MAX: usize = 100;
 /// The table of all outputs.
 const TABLE: &str = "outputs";
+/// What is written instead of it by mistake.
+const SINGULAR: &str = "output";
 /// The keys of every output, with their help.
 const EVERY: Kind =
     Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) };
@@ -197,29 +200,48 @@ pub struct OutputConfig {
     pub options: BTreeMap<&'static str, String>,
 }
 
-/// The settings of the outputs in a file, in its order of names.
-pub(crate) fn settings_of(text: &str, kinds: &[OutputKind]) -> Vec<Setting> {
-    let (table, _) = DeTable::parse_recoverable(text);
-    let Some(DeValue::Table(outputs)) = table.get_ref().get(TABLE).map(|value| value.get_ref())
-    else {
-        return Vec::new();
+/// The settings of the outputs in a file, in its order of names, and its keys that are no output.
+pub(crate) fn settings_of(text: &str, kinds: &[OutputKind]) -> (Vec<Setting>, Vec<WrongKey>) {
+    let (file, _) = DeTable::parse_recoverable(text);
+    let mut wrong = Vec::new();
+    let mut add = |key: String, what: String| wrong.push(WrongKey { key, what });
+    if file.get_ref().contains_key(SINGULAR) {
+        add(SINGULAR.to_owned(), format!("an output is a table `[{TABLE}.NAME]`"));
+    }
+    let outputs = match file.get_ref().get(TABLE).map(|value| value.get_ref()) {
+        Some(DeValue::Table(outputs)) => outputs,
+        Some(_) => {
+            let what = format!("`{TABLE}` has a table `[{TABLE}.NAME]` for each output");
+            add(TABLE.to_owned(), what);
+            return (Vec::new(), wrong);
+        }
+        None => return (Vec::new(), wrong),
     };
-    let tables = outputs.iter().filter_map(|(name, value)| match value.get_ref() {
-        DeValue::Table(table) if !name.get_ref().contains('.') => Some((name.get_ref(), table)),
-        _ => None,
-    });
-    let each = tables.flat_map(|(name, table)| {
-        let kind = table.get("kind").and_then(|kind| match kind.get_ref() {
-            DeValue::String(kind) => Some(kind.to_string()),
-            _ => None,
-        });
-        let kind = kind.unwrap_or_else(|| name.to_string());
+    let mut tables = Vec::new();
+    for (name, value) in outputs {
+        let name = name.get_ref();
+        match value.get_ref() {
+            DeValue::Table(table) if !name.contains('.') => tables.push((name, table)),
+            DeValue::Table(_) => add(format!("{TABLE}.{name}"), wrong_name(name)),
+            _ => {
+                let what = format!("an output is a table: write `[{TABLE}.{name}]`");
+                add(format!("{TABLE}.{name}"), what);
+            }
+        }
+    }
+    let each = tables.into_iter().flat_map(|(name, table)| {
+        let kind = table.get("kind").and_then(|kind| kind.get_ref().as_str());
+        let kind = kind.unwrap_or(name);
         let known = kinds.iter().find(|known| known.name == kind);
         // Beside a wrong kind, the keys of no kind are errors.
         let of_kinds = known.map_or(kinds, std::slice::from_ref);
         settings_of_output(name, of_kinds)
     });
-    each.collect()
+    (each.collect(), wrong)
+}
+
+fn wrong_name(name: &str) -> String {
+    format!("`{name}` is no name of an output: use 1 to {NAME_BYTES_MAX} of a-z, 0-9, - and _")
 }
 
 /// The settings of one output of one of these kinds.
@@ -278,10 +300,7 @@ fn output(
     let is_letter =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_letter) {
-        let what = format!(
-            "`{name}` is no name of an output: use 1 to {NAME_BYTES_MAX} of a-z, 0-9, - and _"
-        );
-        errors.push(values.error(&key("kind"), &what));
+        errors.push(values.error(&key("kind"), &wrong_name(name)));
         return None;
     }
     let written: String = values.get(&key("kind"), errors)?;
@@ -370,11 +389,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s.toml");
         std::fs::write(&file, text).unwrap();
-        let inputs = ConfigInputs {
-            file: ConfigFile::Given(file),
-            environment: &|_| None,
-            flags: Vec::new(),
-        };
+        let file = ConfigFile::Given(file);
+        let inputs = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
         let read = read_server(&inputs, KINDS);
         let shorten =
             |error: &ConfigError| error.to_string().replace(&*dir.path().to_string_lossy(), "");
@@ -452,6 +468,20 @@ mod tests {
             "`outputs.graphite.every` is `1ms`",
         ] {
             assert!(errors.iter().any(|error| error.contains(part)), "{part}: {errors:#?}");
+        }
+    }
+
+    #[test]
+    fn other_forms_of_tables_have_one_error_that_shows_the_form() {
+        for (text, place, part) in [
+            ("[[outputs]]\nname = \"a\"\n", "1:3", "`outputs` has a table `[outputs.NAME]`"),
+            ("[output.file]\npath = \"a\"\n", "1:2", "an output is a table `[outputs.NAME]`"),
+            ("[outputs.\"a.b\"]\nkind = \"file\"\n", "1:10", "`a.b` is no name of an output"),
+            ("[outputs]\nfile = \"/x\"\n", "2:1", "write `[outputs.file]`"),
+        ] {
+            let (_, errors) = read(text);
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(errors[0].contains(part) && errors[0].contains(place), "{place}: {errors:?}");
         }
     }
 

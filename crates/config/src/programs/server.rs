@@ -1,6 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::access_values::{JwtRole, PageOrigin};
+use crate::programs::colmet::{COLMET_INPUT, ColmetInputSettings};
 use crate::programs::outputs::{OutputConfig, OutputKind, outputs_of};
 use crate::programs::pg::{PG, PgSettings};
 use crate::programs::poller::{POLL, PollSettings};
@@ -11,10 +12,7 @@ use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
 use model::{ClusterId, SAMPLES_PER_BATCH_MAX};
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIB: u64 = 1 << 40;
@@ -358,6 +356,8 @@ pub struct ServerConfig {
     pub promotions: PromotionSettings,
     /// A poller that it starts.
     pub poll: PollSettings,
+    /// Other monitoring systems from which it receives samples.
+    pub inputs: ColmetInputSettings,
     /// Other systems to which it delivers samples.
     pub outputs: Vec<OutputConfig>,
     /// Its log.
@@ -368,7 +368,7 @@ pub struct ServerConfig {
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
     let stored = [LISTEN, ACCESS, PG, STORE, KEEP, PUSH, RETENTION];
-    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
+    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, COLMET_INPUT, log_settings()];
     [&stored[..], &others[..]].concat().concat()
 }
 
@@ -391,6 +391,7 @@ impl ServerConfig {
         let schedulers = SchedulerSettings::from_values(values, errors);
         let promotions = PromotionSettings::from_values(values, errors);
         let poll = PollSettings::from_values(values, errors);
+        let inputs = ColmetInputSettings::from_values(values, errors);
         let outputs = outputs_of(values, outputs, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, pg, keep, push, retention) = (listen?, pg?, keep?, push?, retention?);
@@ -409,6 +410,7 @@ impl ServerConfig {
             schedulers,
             promotions,
             poll,
+            inputs: inputs?,
             outputs,
             log: log?,
         };
@@ -420,6 +422,7 @@ impl ServerConfig {
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
         self.pg.check(values, errors);
+        self.inputs.check(values, errors);
         let (cert, key) = (listen.cert.as_deref(), listen.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
         if listen.client_ca.is_some() && listen.cert.is_none() {
@@ -460,11 +463,9 @@ impl ServerConfig {
             errors.push(values.error("access.anonymous", what));
         }
         let mut roles = BTreeSet::new();
-        for JwtRole { role, .. } in &access.jwt_roles {
-            if !roles.insert(role) {
-                let what = format!("`access.jwt_roles` has the role `{role}` twice; remove one");
-                errors.push(values.error("access.jwt_roles", &what));
-            }
+        for JwtRole { role, .. } in access.jwt_roles.iter().filter(|one| !roles.insert(&one.role)) {
+            let what = format!("`access.jwt_roles` has the role `{role}` twice; remove one");
+            errors.push(values.error("access.jwt_roles", &what));
         }
     }
 
@@ -476,11 +477,10 @@ impl ServerConfig {
             errors.push(values.error("listen", what));
         }
         let mut earlier = BTreeSet::new();
-        for Address(address) in &listen.listen {
-            if address.port() != 0 && !earlier.insert(address) {
-                let what = format!("`listen` has {address} twice; remove one");
-                errors.push(values.error("listen", &what));
-            }
+        let mut is_again = |one: &&Address| one.0.port() != 0 && !earlier.insert(one.0);
+        for Address(address) in listen.listen.iter().filter(&mut is_again) {
+            let what = format!("`listen` has {address} twice; remove one");
+            errors.push(values.error("listen", &what));
         }
         let is_beyond = |address: &&Address| !address.0.ip().to_canonical().is_loopback();
         let Some(Address(beyond)) = listen.listen.iter().find(is_beyond) else { return };

@@ -21,13 +21,20 @@ pub(crate) struct FileValues {
 pub(crate) fn read(
     path: &Path,
     text: &str,
-    settings: &[Setting],
+    TableSettings { settings, wrong_keys }: TableSettings<'_>,
     errors: &mut Vec<ConfigError>,
 ) -> FileValues {
     let (table, wrong) = DeTable::parse_recoverable(text);
     let (values, before) = (FileValues::default(), errors.len());
-    let mut reader =
-        Reader { path: Arc::from(path), text, settings, errors, values, guesses: false };
+    let mut reader = Reader {
+        path: Arc::from(path),
+        text,
+        settings,
+        wrong_keys,
+        errors,
+        values,
+        guesses: false,
+    };
     for error in wrong {
         let what = error.message().replace('\n', ", ");
         reader.error(error.span().unwrap_or_default(), what);
@@ -42,10 +49,25 @@ pub(crate) fn read(
     values
 }
 
+/// A key of a file that is no setting, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WrongKey {
+    pub(crate) key: String,
+    pub(crate) what: String,
+}
+
+/// What a file may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableSettings<'a> {
+    pub(crate) settings: &'a [Setting],
+    pub(crate) wrong_keys: &'a [WrongKey],
+}
+
 struct Reader<'a> {
     path: Arc<Path>,
     text: &'a str,
     settings: &'a [Setting],
+    wrong_keys: &'a [WrongKey],
     errors: &'a mut Vec<ConfigError>,
     values: FileValues,
     /// Whether the values are below a mistyped key.
@@ -66,6 +88,10 @@ impl Reader<'_> {
                 self.value(key, value);
                 continue;
             }
+            if let Some(WrongKey { what, .. }) = self.wrong_keys.iter().find(|one| one.key == key) {
+                self.error(name.span(), what.clone());
+                continue;
+            }
             self.error(name.span(), unknown(&key, self.settings));
             if let Some(meant) = meant(&key, self.settings).filter(|key| self.is_known(key)) {
                 let outer = std::mem::replace(&mut self.guesses, true);
@@ -75,10 +101,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether this is the key of a setting, or of a table of settings.
+    /// Whether this is the key of a setting, or of a table of settings or of wrong keys.
     fn is_known(&self, key: &str) -> bool {
-        let is_it = |rest: &str| rest.is_empty() || rest.starts_with('.');
+        let is_in_it = |rest: &str| rest.starts_with('.');
+        let is_it = |rest: &str| rest.is_empty() || is_in_it(rest);
         self.settings.iter().any(|setting| setting.key.strip_prefix(key).is_some_and(is_it))
+            || self.wrong_keys.iter().any(|one| one.key.strip_prefix(key).is_some_and(is_in_it))
     }
 
     fn value(&mut self, key: String, value: &Spanned<DeValue<'_>>) {
@@ -197,7 +225,13 @@ mod tests {
 
     fn read_text(text: &str) -> (Vec<(String, Raw, ValueOrigin)>, Vec<String>) {
         let mut errors = Vec::new();
-        let found = read(Path::new("f"), text, &settings(), &mut errors).found;
+        let found = read(
+            Path::new("f"),
+            text,
+            TableSettings { settings: &settings(), wrong_keys: &[] },
+            &mut errors,
+        )
+        .found;
         (found, errors.iter().map(ToString::to_string).collect())
     }
 
@@ -223,7 +257,9 @@ mod tests {
     fn a_mistyped_key_keeps_its_value_for_further_checks() {
         let text = "perod = 1\n[lgo]\nlevel = \"loud\"\nfil = \"x\"\n";
         let mut errors = Vec::new();
-        let FileValues { found, guessed } = read(Path::new("f"), text, &settings(), &mut errors);
+        let (settings, wrong_keys) = (&*settings(), &[][..]);
+        let of_file = TableSettings { settings, wrong_keys };
+        let FileValues { found, guessed } = read(Path::new("f"), text, of_file, &mut errors);
         assert_eq!((found.len(), errors.len()), (0, 3), "{errors:?}");
         let guessed: Vec<_> =
             guessed.iter().map(|(key, _, place)| format!("{key} {place}")).collect();

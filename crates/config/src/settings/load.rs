@@ -1,6 +1,6 @@
 //! Layers of values: default, file, environment, flag. Later layers override earlier ones; each value keeps its origin.
 
-use crate::settings::file;
+use crate::settings::file::{self, TableSettings, WrongKey};
 use crate::settings::setting::{Kind, Setting};
 use crate::settings::small_file::{FILE_BYTES_MAX, as_text, open_regular, read_whole};
 use crate::settings::text::{Raw, Value, wrong};
@@ -93,6 +93,9 @@ pub enum ConfigFile {
     None,
 }
 
+/// The settings that the tables of a file's text have, and its wrong keys.
+pub(crate) type OfTables = (Vec<Setting>, Vec<WrongKey>);
+
 /// The value and origin of each setting.
 #[derive(Clone, Debug)]
 pub struct Values {
@@ -131,25 +134,27 @@ impl Values {
         given: &ConfigInputs<'_>,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
-        Self::read_with_tables(settings, &|_| Vec::new(), given, errors)
+        Self::read_with_tables(settings, &|_| Default::default(), given, errors)
     }
 
-    /// As [`Self::read`], with the settings that the tables of the file's text have.
+    /// As [`Self::read`], with the settings that the tables of the file's text have, and its wrong keys.
     pub(crate) fn read_with_tables(
         mut settings: Vec<Setting>,
-        tables: &dyn Fn(&str) -> Vec<Setting>,
+        tables: &dyn Fn(&str) -> OfTables,
         given: &ConfigInputs<'_>,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
         let file = file_text(&given.file, errors);
-        settings.extend(file.iter().flat_map(|file| tables(&file.text)));
+        let (of_tables, wrong_keys) =
+            file.as_ref().map(|file| tables(&file.text)).unwrap_or_default();
+        settings.extend(of_tables);
         let values = settings.iter().map(|setting| {
             let raw = Raw::One(setting.default.to_string());
             (setting.key.to_string(), (raw, ValueOrigin::Default))
         });
         let mut all = Self { values: values.collect(), settings, distrust: None, has_file: false };
         if let Some(FileText { path, text, distrust }) = file {
-            all.add_file(&path, &text, errors);
+            all.add_file((&path, &text), &wrong_keys, errors);
             all.distrust = distrust;
             all.has_file = true;
         }
@@ -186,8 +191,14 @@ impl Values {
 
     /// Adds the values of a file. The value of a mistyped key is checked as that of the key that is probably meant.
     /// The unknown key is an error, so no program runs with that value.
-    fn add_file(&mut self, path: &Path, text: &str, errors: &mut Vec<ConfigError>) {
-        let file::FileValues { found, guessed } = file::read(path, text, &self.settings, errors);
+    fn add_file(
+        &mut self,
+        (path, text): (&Path, &str),
+        wrong_keys: &[WrongKey],
+        errors: &mut Vec<ConfigError>,
+    ) {
+        let of_file = TableSettings { settings: &self.settings, wrong_keys };
+        let file::FileValues { found, guessed } = file::read(path, text, of_file, errors);
         for (key, raw, origin) in found {
             self.add(&key, self.beside(path, &key, raw), origin, errors);
         }

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::{HeaderMap, StatusCode};
-use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{
+    Certificate, ClientCert, PemItem, RootCerts, TlsConfig, TlsConfigBuilder, parse_pem,
+};
 use ureq::typestate::WithBody;
 use ureq::{RequestBuilder, Timeout};
 use wire::{Answer, STATUS_HEADER};
@@ -273,7 +275,8 @@ fn message(body: &str) -> Option<String> {
     }
 }
 
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// The delay that a response requests.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get("Retry-After")?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
@@ -295,21 +298,29 @@ pub fn tls(
     client_tls(ca, cert, key).map_err(TlsError)
 }
 
+/// The same without verification of the server's certificate: whoever answers is trusted.
+///
+/// # Errors
+/// As those of [`tls`].
+pub fn unverified_tls(cert: Option<&Path>, key: Option<&Path>) -> Result<TlsConfig, TlsError> {
+    let client = client_certificate(cert, key).map_err(TlsError)?;
+    Ok(tls_builder(client).disable_verification(true).build())
+}
+
 fn client_tls(
     ca: Option<&Path>,
     cert: Option<&Path>,
     key: Option<&Path>,
 ) -> Result<TlsConfig, String> {
     let roots = certificates(&config::paths::authorities(ca)?)?;
-    let client = match (cert, key) {
-        (Some(cert), Some(key)) => Some(client_certificate(cert, key)?),
-        _ => None,
-    };
-    Ok(TlsConfig::builder()
-        .root_certs(RootCerts::new_with_certs(&roots))
+    let builder = tls_builder(client_certificate(cert, key)?);
+    Ok(builder.root_certs(RootCerts::new_with_certs(&roots)).build())
+}
+
+fn tls_builder(client: Option<ClientCert>) -> TlsConfigBuilder {
+    TlsConfig::builder()
         .client_cert(client)
         .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
-        .build())
 }
 
 fn items(path: &Path) -> Result<Vec<PemItem<'static>>, String> {
@@ -331,7 +342,11 @@ fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     Ok(certificates)
 }
 
-fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
+fn client_certificate(
+    cert: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<Option<ClientCert>, String> {
+    let (Some(cert), Some(key)) = (cert, key) else { return Ok(None) };
     let chain = certificates(cert)?;
     let key_item = items(key)?.into_iter().find_map(|item| match item {
         PemItem::PrivateKey(key) => Some(key),
@@ -339,7 +354,7 @@ fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
     });
     let key = key_item
         .ok_or_else(|| format!("{}: contains no private key in PEM format", key.display()))?;
-    Ok(ClientCert::new_with_certs(&chain, key))
+    Ok(Some(ClientCert::new_with_certs(&chain, key)))
 }
 
 #[cfg(test)]

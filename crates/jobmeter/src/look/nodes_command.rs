@@ -73,7 +73,7 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
             node.clock_offset_seconds.map_or_else(String::new, show::offset),
             node.series.to_string(),
             node.jobs.len().to_string(),
-            node.agent_version.clone().unwrap_or_default(),
+            agent(node),
             settings(node),
             source_states(node),
         ]);
@@ -90,6 +90,14 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
     }
     out.flush()?;
     Ok(code)
+}
+
+/// The version of a node's agent, or what reports the node instead.
+fn agent(node: &api::Node) -> String {
+    match (&node.agent_version, node.reported_by.as_deref()) {
+        (None, Some(api::COLMET)) => "by Colmet".to_owned(),
+        (version, _) => version.clone().unwrap_or_default(),
+    }
 }
 
 /// Writes a line for each conflict and for each source that yields too few samples.
@@ -200,5 +208,8 @@ mod tests {
         assert_eq!(settings(&node), format!("rejected: {why}; shortened: {why}"));
         node.config_rejected.clear();
         assert_eq!(settings(&node), "the server's");
+        assert_eq!(agent(&node), "", "an older server");
+        node.reported_by = Some("colmet".to_owned());
+        assert_eq!(agent(&node), "by Colmet");
     }
 }

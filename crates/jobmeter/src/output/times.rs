@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Keys of the server's JSON whose values are seconds since 1970.
-const INSTANTS: [&str; 20] = [
+const INSTANTS: [&str; 25] = [
     "at",
     "counter_start",
     "expires",
@@ -19,9 +19,14 @@ const INSTANTS: [&str; 20] = [
     "last_good",
     "last_seen",
     "created",
+    "done",
+    "end",
+    "newest",
     "now",
+    "requested",
     "revoked",
     "seen",
+    "sent_to",
     "since",
     "start",
     "started",

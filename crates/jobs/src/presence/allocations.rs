@@ -18,7 +18,7 @@ const UNSEEN: &str = "t.start IS NOT NULL
 
 /// End of an allocation that only the record states. If the record has no end, the end of the run in
 /// the nodes' reports counts.
-const STOP: &str = "coalesce(t.stop, max(r.stop, t.start))";
+pub(crate) const STOP: &str = "coalesce(t.stop, max(r.stop, t.start))";
 
 /// Selects allocations. The default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 //! The user who registers a local job states its device themselves. They may read the job's own samples
 //! in any case. Access to node samples, and the right to request more of them, require verification. It
 //! comes from the agent on the device, which reads the job's cgroup, or from the kernel of the server's
-//! own machine.
+//! own machine. Reports of other monitoring systems verify nothing ([`reports_of_inputs`]).
 
 use crate::presence::allocations::each_allocation;
+use crate::presence::reports_of_inputs;
 use crate::{Interval, Registry, RegistryError, Window};
 use model::{ClusterId, DeviceId, JobEvent, JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -121,7 +122,7 @@ impl Registry {
 /// Returns the verified part of an allocation.
 fn verify_visit(db: &Connection, allocation: Interval) -> Result<Option<Interval>, RegistryError> {
     if allocation.key.cluster != ClusterId::local() {
-        return Ok(Some(allocation));
+        return reports_of_inputs::verify(db, allocation);
     }
     let mut find = db.prepare_cached(
         "SELECT r.registered, p.seen, p.gone FROM runs r LEFT JOIN proven p ON p.run = r.run
@@ -139,7 +140,11 @@ fn verify_visit(db: &Connection, allocation: Interval) -> Result<Option<Interval
 }
 
 /// Cuts an allocation to a time range; `None` if nothing remains.
-fn within(allocation: Interval, seen: Timestamp, gone: Option<Timestamp>) -> Option<Interval> {
+pub(super) fn within(
+    allocation: Interval,
+    seen: Timestamp,
+    gone: Option<Timestamp>,
+) -> Option<Interval> {
     let start = allocation.start.max(seen);
     let stop = match (allocation.stop, gone) {
         (Some(stop), Some(gone)) => Some(stop.min(gone)),

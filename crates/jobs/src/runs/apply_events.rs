@@ -1,5 +1,6 @@
 //! Ingests node reports about jobs.
 
+use crate::presence::reports_of_inputs::{self, Reporter};
 use crate::runs::store_visits::{Ingestion, Pending, TimedEvent, VisitChange, ingest};
 use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
@@ -35,7 +36,7 @@ impl Registry {
         events: &[JobEvent],
         received: Timestamp,
     ) -> Result<Applied, RegistryError> {
-        self.apply_by(events, received, 0)
+        self.apply_by(events, received, (Reporter::Agent, 0))
     }
 
     /// Stores reports of a node with a known clock offset. The node's clock is that many microseconds ahead
@@ -47,7 +48,7 @@ impl Registry {
         &self,
         events: &[JobEvent],
         received: Timestamp,
-        clock_us: i64,
+        (reporter, clock_us): (Reporter, i64),
     ) -> Result<Applied, RegistryError> {
         let mut applied = Applied::default();
         if events.is_empty() {
@@ -59,12 +60,16 @@ impl Registry {
         let mut killed_on = BTreeSet::new();
         let mut taking = Ingestion { limits: &self.limits, users: &self.users, pending };
         for event in events {
-            let outcome = if possible(event, clock_us, received) {
+            let outcome = if !possible(event, clock_us, received) {
+                VisitChange::Rejected
+            } else if reports_of_inputs::note(&change, event, reporter)? {
                 ingest(&change, TimedEvent { event, clock_us }, &mut taking)?
             } else {
-                VisitChange::Rejected
+                VisitChange::Known
             };
-            if outcome != VisitChange::Rejected {
+            if outcome == VisitChange::Rejected {
+                reports_of_inputs::forget(&change, event)?;
+            } else {
                 applied.requested += u64::from(env_requests::note(&change, event)?);
                 if oom_kills::note(&change, event)? {
                     killed_on.insert(&event.device);

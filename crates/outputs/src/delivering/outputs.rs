@@ -1,11 +1,14 @@
 //! The running outputs of a server.
 
+use crate::delivering::fills::{FillError, FillStatus, Fills};
+use crate::delivering::set_aside::SetAsideStatus;
 use crate::delivering::status::{OutputStatus, Progress};
 use crate::delivering::stop::Stop;
 use crate::delivering::worker::Worker;
 use crate::list::spec_of;
 use crate::spec::Spec;
 use config::OutputConfig;
+use model::{JobKey, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,6 +36,7 @@ struct Running {
     spec: &'static Spec,
     stop: Arc<Stop>,
     progress: Arc<Mutex<Progress>>,
+    fills: Arc<Mutex<Fills>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -93,19 +97,21 @@ impl Outputs {
     /// Starts an output once its earlier thread has ended, and goes on counting.
     fn start(&self, config: &OutputConfig, before: Option<Running>) -> Option<Running> {
         let spec = spec_of(config)?;
-        let (progress, before) = match before {
-            Some(before) => (before.progress, before.thread),
-            None => Default::default(),
+        let folder = self.folder.join(&*config.name);
+        let (progress, fills, before) = match before {
+            Some(before) => (before.progress, before.fills, before.thread),
+            None => (Arc::default(), Arc::new(Mutex::new(Fills::new(folder.clone()))), None),
         };
         let stop = Arc::<Stop>::default();
         let worker = Worker {
             config: config.clone(),
             spec,
-            folder: self.folder.join(&*config.name),
+            folder,
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.clock),
             stop: Arc::clone(&stop),
             progress: Arc::clone(&progress),
+            fills: Arc::clone(&fills),
         };
         let clock = Arc::clone(&self.clock);
         let shown = Arc::clone(&progress);
@@ -122,13 +128,40 @@ impl Outputs {
         };
         match std::thread::Builder::new().name("output".to_owned()).spawn(run) {
             Ok(thread) => {
-                Some(Running { config: config.clone(), spec, stop, progress, thread: Some(thread) })
+                let (config, thread) = (config.clone(), Some(thread));
+                Some(Running { config, spec, stop, progress, fills, thread })
             }
             Err(error) => {
                 log::error!("output `{}`: no thread: {error}", config.name);
                 None
             }
         }
+    }
+
+    /// Queues a time range (bounds inclusive) that an output sends again from what the store has then, through its selection,
+    /// besides its slices and without a change of its position. With a job, only samples of that job. A range that ends later
+    /// than now ends now. Samples that a receiver has already come twice; the output `file` writes each range to a new
+    /// file, `PATH.fill-FROM-TO.REQUESTED`, with the times in UTC as `20260101T000000Z`.
+    ///
+    /// Returns at once, after the range is on the disk: a restart continues it. [`Self::status`] shows how far it is. The
+    /// range of an output that is removed continues when the output is configured again.
+    ///
+    /// # Errors
+    /// No such output runs, its kind or its options do not permit it, the range is empty, [`crate::FILLS_MAX`] ranges
+    /// wait, or the file of ranges cannot be written.
+    pub fn fill(
+        &self,
+        name: &str,
+        (from, to): (Timestamp, Timestamp),
+        job: Option<&JobKey>,
+    ) -> Result<FillStatus, FillError> {
+        let running = self.running.lock();
+        let one = running.get(name).ok_or_else(|| FillError::Unknown(name.to_owned()))?;
+        let unsupported = |why| FillError::Unsupported(name.into(), why);
+        (one.spec.fill)(&one.config).map_err(unsupported)?;
+        let fills = Arc::clone(&one.fills);
+        drop(running);
+        fills.lock().add((from, to), job, (self.clock)())
     }
 
     /// The status of each output, ordered by name.
@@ -151,13 +184,27 @@ impl Outputs {
                 behind: behind.get(name).copied(),
                 newest: progress.newest,
                 samples: progress.samples,
-                left_out: progress.left_out.jobs + progress.left_out.limit,
+                left_out: progress.left_out.sum(),
                 failures: progress.failures,
                 samples_lost: progress.lost.samples,
                 gaps: progress.lost.gaps(),
+                resent: progress.resent,
+                fills: one.fills.lock().status(),
+                set_aside: progress.set_aside.clone(),
             }
         });
         each.collect()
+    }
+
+    /// Makes an output send again what it has set aside, file by file between its slices: within a second, or when its
+    /// present pause ends. What the receiver accepts leaves the folder; the rest remains, with the new message. Returns
+    /// what is set aside now; `None`: there is no such output. [`Self::status`] shows the progress: `is_retrying` is true
+    /// until all of it was sent once.
+    pub fn retry(&self, name: &str) -> Option<SetAsideStatus> {
+        let running = self.running.lock();
+        let mut progress = running.get(name)?.progress.lock();
+        progress.set_aside.is_retrying = true;
+        Some(progress.set_aside.clone())
     }
 
     /// Ends all threads. One that is still writing after this time is left behind.

@@ -1,5 +1,7 @@
 //! What is shown of an output.
 
+use crate::delivering::fills::FillStatus;
+use crate::delivering::set_aside::SetAsideStatus;
 use crate::records::LeftOut;
 use crate::spec::Guarantee;
 use model::Timestamp;
@@ -43,7 +45,8 @@ pub struct OutputStatus {
     pub newest: Option<Timestamp>,
     /// Samples that it delivered since the server's start.
     pub samples: u64,
-    /// Samples of jobs of other clusters, and samples beyond a limit, that its format leaves out, since the server's start.
+    /// Samples that its format leaves out, since the server's start: of jobs of other clusters, beyond a limit, and values
+    /// that the receiver cannot take.
     pub left_out: u64,
     /// Failed writes since the server's start.
     pub failures: u64,
@@ -51,6 +54,12 @@ pub struct OutputStatus {
     pub samples_lost: u64,
     /// The latest output gaps, oldest first.
     pub gaps: Vec<OutputGap>,
+    /// Samples that were sent again after broken connections, since the server's start.
+    pub resent: u64,
+    /// The time range of [`super::outputs::Outputs::fill`] that ended last, then those that run or wait.
+    pub fills: Vec<FillStatus>,
+    /// What the receiver rejected, and what is set aside for a retry.
+    pub set_aside: SetAsideStatus,
 }
 
 /// What the thread of an output reports.
@@ -64,13 +73,17 @@ pub(super) struct Progress {
     pub(super) left_out: LeftOut,
     pub(super) failures: u64,
     pub(super) lost: Lost,
+    pub(super) resent: u64,
+    pub(super) set_aside: SetAsideStatus,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let (state, lost) = (OutputState::Working, Lost::default());
         let (newest, writing, left_out) = (None, None, LeftOut::default());
-        Self { state, writing, newest, samples: 0, left_out, failures: 0, lost }
+        let set_aside = SetAsideStatus::default();
+        let (samples, failures, resent) = (0, 0, 0);
+        Self { state, writing, newest, samples, left_out, failures, lost, resent, set_aside }
     }
 }
 

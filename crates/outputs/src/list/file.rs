@@ -7,7 +7,7 @@ use crate::files::{read_if_there, replace_durably};
 use crate::portion::Portion;
 use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
 use crate::row::{SeriesText, text, write_line, write_time};
-use crate::spec::{Guarantee, Output, Spec, WriteError};
+use crate::spec::{FillTimes, Guarantee, OpenFill, Output, Spec, WriteError};
 use config::OutputConfig;
 use jiff::tz::TimeZone;
 use kernel::Root;
@@ -32,7 +32,7 @@ const STDOUT: &str = "-";
 const JSON: &str = "json";
 const COLMET: &str = "colmet";
 /// Why a configuration is rejected.
-const NEEDS_CLUSTER: &str =
+pub(super) const NEEDS_CLUSTER: &str =
     "Colmet's records have only a job's number: it needs `cluster`, the cluster of the jobs";
 
 /// The kind.
@@ -85,6 +85,8 @@ pub(super) const SPEC: Spec = Spec {
     check,
     records: |config| is_colmet(config).then(|| Layout::of(config)).flatten(),
     open,
+    fill,
+    ..Spec::DEFAULT
 };
 
 fn guarantee(config: &OutputConfig) -> Guarantee {
@@ -99,7 +101,7 @@ fn path_of(config: &OutputConfig) -> &str {
     option(config, "path")
 }
 
-fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
+pub(super) fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
     config.options.get(name).map_or("", String::as_str)
 }
 
@@ -192,17 +194,52 @@ fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteEr
     if path == STDOUT {
         return Ok(Box::new(Stdout { encode }));
     }
+    Ok(Box::new(rotated(config, path.into(), folder, encode)?))
+}
+
+fn fill(config: &OutputConfig) -> Result<OpenFill, &'static str> {
+    match path_of(config) {
+        _ if is_colmet(config) => {
+            Err("Colmet's records need every earlier sample; use `format = \"json\"`")
+        }
+        STDOUT => Err("it writes to standard output; write to a file"),
+        _ => Ok(open_fill),
+    }
+}
+
+/// Opens the file of a time range. It is never full, and its name never that of another one.
+fn open_fill(
+    config: &OutputConfig,
+    folder: &Path,
+    times: FillTimes,
+) -> Result<Box<dyn Output>, WriteError> {
+    let FillTimes { from, to, requested } = times;
+    let [from, to, requested] = [from, to, requested].map(|at| {
+        let at = jiff::Timestamp::from_microsecond(at.0).unwrap_or_default();
+        at.strftime("%Y%m%dT%H%M%SZ").to_string()
+    });
+    let path = format!("{}.fill-{from}-{to}.{requested}", path_of(config));
+    let file = rotated(config, path.into(), folder, encode_json)?;
+    Ok(Box::new(RotatedFile { rotate_bytes: u64::MAX, rotate_daily: false, ..file }))
+}
+
+fn rotated(
+    config: &OutputConfig,
+    path: PathBuf,
+    folder: &Path,
+    encode: Encode,
+) -> Result<RotatedFile, WriteError> {
     let bytes = model::setting::parse_bytes(option(config, "rotate_bytes"));
-    Ok(Box::new(RotatedFile {
+    Ok(RotatedFile {
         encode,
-        path: path.into(),
+        path,
         mark: folder.join(MARK),
         rotate_bytes: bytes.unwrap_or(1 << 30),
         rotate_daily: option(config, "rotate_daily") == "true",
         mode: mode_of(option(config, "mode")).unwrap_or(0o640),
         group: group_of(option(config, "group")).map_err(WriteError::new)?,
         file: None,
-    }))
+    })
 }
 
 /// Returns the bytes of a portion.

@@ -1,6 +1,9 @@
 //! The kinds of outputs: one file and one word here each.
 
+mod colmet;
+mod elasticsearch;
 mod file;
+mod graphite;
 mod reference;
 
 use crate::spec::Spec;
@@ -8,7 +11,7 @@ use config::{OutputConfig, OutputKind};
 pub use reference::reference;
 
 /// Every kind, in the order of the manual.
-pub const ALL: &[&Spec] = &[&file::SPEC];
+pub const ALL: &[&Spec] = &[&file::SPEC, &colmet::SPEC, &elasticsearch::SPEC, &graphite::SPEC];
 
 /// The kinds as the configuration sees them.
 pub fn kinds() -> Vec<OutputKind> {

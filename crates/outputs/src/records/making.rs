@@ -68,6 +68,6 @@ fn computed(
 }
 
 /// The source of a metric: the first word of its name.
-pub(super) fn source(metric: &str) -> &str {
+pub(crate) fn source(metric: &str) -> &str {
     metric.split('_').next().unwrap_or_default()
 }

@@ -14,4 +14,5 @@ mod tests;
 
 pub use layout::Layout;
 pub(crate) use layout::{CLUSTER, DOMAIN, PERF_COUNTERS};
+pub(crate) use making::source as source_of;
 pub(crate) use taking::{LeftOut, Records};

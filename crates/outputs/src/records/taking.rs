@@ -31,6 +31,14 @@ pub(crate) struct LeftOut {
     pub(crate) jobs: u64,
     /// Beyond the limit of what is held.
     pub(crate) limit: u64,
+    /// Values that the receiver cannot take.
+    pub(crate) values: u64,
+}
+
+impl LeftOut {
+    pub(crate) const fn sum(self) -> u64 {
+        self.jobs + self.limit + self.values
+    }
 }
 
 /// Makes records of samples.

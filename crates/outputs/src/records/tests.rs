@@ -120,7 +120,7 @@ fn recorded() -> TimeSlice {
 #[test]
 fn a_recorded_portion_has_the_recorded_text() {
     let (found, left_out) = records().take(&recorded(), None, NOW);
-    assert_eq!(left_out, LeftOut { jobs: 1, limit: 0 });
+    assert_eq!(left_out, LeftOut { jobs: 1, ..LeftOut::default() });
     let mut text = String::new();
     found.iter().for_each(|record| colmet::text::write(record, &|_| 0, &mut text));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/outputs/portion.txt");
@@ -180,7 +180,7 @@ fn only_the_jobs_of_the_cluster_have_records() {
     let (oar, slurm, local) = (of("oar"), of("slurm"), of("local"));
     let both = [(&*oar, 10, 1.0), (&*slurm, 10, 2.0), (&*local, 10, 4.0)];
     let (none, left_out) = records.take(&slice(&both), None, NOW);
-    assert_eq!((none, left_out), (Vec::new(), LeftOut { jobs: 2, limit: 0 }));
+    assert_eq!((none, left_out), (Vec::new(), LeftOut { jobs: 2, ..LeftOut::default() }));
     let found = all(&mut records, &[(&oar, 20, 3.0), ("n1 uptime_seconds", 20, 1.0)]);
     assert_eq!(heads(&found), ["n1 taskstats 7 10", "n1 taskstats 7 20"]);
     assert_eq!(number(&found[0], "nvcsw"), Some(1.0));
@@ -474,7 +474,7 @@ fn what_is_held_is_bounded_and_counted() {
     let at = |at| names.iter().map(|name| (&**name, at, 1.0)).collect::<Vec<_>>();
     // A device has three numbers: itself, the node, the sum. The third device does not fit with its sum.
     let (_, left_out) = records.take(&slice(&at(1)), None, NOW);
-    assert_eq!(left_out, LeftOut { jobs: 0, limit: 48 });
+    assert_eq!(left_out, LeftOut { limit: 48, ..LeftOut::default() });
     let (found, _) = records.take(&slice(&at(2)), None, NOW);
     assert_eq!(heads(&found), ["n0 procstats 0 1", "n1 procstats 0 1"]);
     assert!(records.kept().unwrap().len() < 2000);

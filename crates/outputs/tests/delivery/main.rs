@@ -4,7 +4,13 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for threads")]
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
+mod collector;
 mod colmet;
+mod documents;
+mod elasticsearch;
 mod files;
+mod fills;
+mod index_server;
 mod kit;
+mod resend;
 mod windows;

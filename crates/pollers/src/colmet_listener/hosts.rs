@@ -1,6 +1,7 @@
 //! All hosts in their groups: each host keeps its group over restarts.
 
-use super::host::{Host, job_event};
+use super::host::Host;
+use super::jobs::job_event;
 use super::saved_hosts::{self, SavedEnd, SavedHost, SavedJob};
 use crate::sending::{CompleteUntil, Group, GroupStart, earlier_groups, spool_folder};
 use config::PollerConfig;

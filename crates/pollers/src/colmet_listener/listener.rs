@@ -1,9 +1,10 @@
 //! Messages of all hosts on their way to the groups.
 
-use super::counter_files::HostCounters;
 use super::fault_counts::FaultCounts;
-use super::host::{Agent, Begun, Host, JOBS_MAX};
+use super::host::counter_files::HostCounters;
+use super::host::{Agent, Begun, Host};
 use super::hosts::{Admission, Hosts, HostsError};
+use super::jobs::JOBS_MAX;
 use super::message::{Arrival, Fault, Message, Records};
 use super::plan::Plans;
 use crate::running::{Demand, DemandNames, Names, follow_demand};

@@ -1,6 +1,6 @@
 //! How the columns of a backend are stored.
 
-use super::counter_files::HostCounters;
+use super::host::counter_files::HostCounters;
 use colmet::backends::Backend;
 use colmet::counter_names::CounterNames;
 use colmet::names::{Stored, stored};

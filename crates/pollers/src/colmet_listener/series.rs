@@ -20,10 +20,7 @@ pub(super) struct Sample<'a> {
     pub(super) value: f64,
 }
 
-/// Receives samples.
-pub(super) type SampleOutput<'a> = &'a mut dyn FnMut(Sample<'_>);
-
-/// What a message states of its records.
+/// What a message says of its records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// Counts the gaps of the host: growths of another number do not continue.
@@ -116,7 +113,7 @@ impl BackendSeries {
         &mut self,
         (record, moment): (&Record, Moment),
         job: Option<&JobKey>,
-        out: SampleOutput<'_>,
+        out: &mut dyn FnMut(Sample<'_>),
     ) -> Order {
         let previous = self.recent.latest();
         let order = self.recent.add(record.at);
@@ -235,7 +232,7 @@ fn counted(
 
 #[cfg(test)]
 mod tests {
-    use super::super::counter_files::HostCounters;
+    use super::super::host::counter_files::HostCounters;
     use super::super::plan::Plans;
     use super::*;
     use colmet::backends::{INFINIBAND, PERFHW, PROCSTATS, RAPL};
@@ -288,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn growths_are_summed_and_begin_anew_after_a_gap() {
+    fn growths_are_summed_and_begin_again_after_a_gap() {
         let mut rapl = Tested::new(&RAPL, Before::default());
         let joules = |joules: i64| ("counter_1", Value::Signed(joules * 1_000_000));
         let metric = "colmet_rapl_counter_1_joules_total";

@@ -3,7 +3,7 @@
 use super::expressions::Expressions;
 use crate::meaning::{Exposed, Meaning};
 use crate::protocols::{Protocol, Request};
-use crate::secret::Secret;
+use crate::url::Secret;
 use model::{DeviceId, Kind, Labels, Unit};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use super::description::{ALIAS, DeclaredMeaning, Description, Rare, Target, TlsV
 use super::directory::EntryNames;
 use super::key_list::KEYS;
 use crate::protocols::{self, Parsed};
-use crate::secret::Secret;
+use crate::url::Secret;
 use crate::url::UrlParts;
 use crate::yaml::{Node, Value};
 use model::{DeviceId, Kind, Labels, Metric, Unit, nearest};

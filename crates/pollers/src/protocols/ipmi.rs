@@ -1,7 +1,7 @@
 //! IPMI over LAN: the URLs of a BMC's sensors.
 
 use super::{LATE, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request, one_of};
-use crate::secret::Secret;
+use crate::url::Secret;
 use crate::url::UrlParts;
 use model::Cause;
 

@@ -20,7 +20,7 @@ pub use snmp::{
     Auth, Oid, OidTemplate, Privacy, SnmpObject, SnmpRequest, SnmpSecurity, SnmpVersion,
 };
 
-use crate::secret::Secret;
+use crate::url::Secret;
 use crate::url::UrlParts;
 use model::{Cause, nearest};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! SNMP: the URLs of versions 1, 2c and 3.
 
 use super::{LATE, MEANING, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request, one_of};
-use crate::secret::Secret;
+use crate::url::Secret;
 use crate::url::UrlParts;
 use model::Cause;
 use std::fmt;

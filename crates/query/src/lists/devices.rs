@@ -145,15 +145,19 @@ impl QueryEngine {
         ports.len()
     }
 
-    /// Devices that are nodes: with an agent of their own, or given to a job by a scheduler.
+    /// Devices that are nodes: with an agent of their own, reported by Colmet, or given to a job by a scheduler.
     pub(crate) fn node_names(
         &self,
         origins: &[OriginInfo],
     ) -> Result<HashSet<DeviceId>, QueryError> {
         let (mut nodes, mut others) = (HashSet::new(), BTreeSet::new());
         for origin in origins.iter().filter(|one| one.origin.as_run().is_none()) {
+            let is_input = origin.origin.as_colmet_group().is_some();
+            // The input reports itself, too.
+            let input = origin.origin.as_poller_group();
             for device in &origin.devices {
-                if device.as_str() == origin.origin.as_str() {
+                let is_host = is_input && Some(device.as_str()) != input;
+                if is_host || device.as_str() == origin.origin.as_str() {
                     nodes.insert(device.clone());
                 } else {
                     others.insert(device.clone());

@@ -49,6 +49,9 @@ impl QueryEngine {
         };
         let mut agents = self.store.origins();
         let names = self.node_names(&agents)?;
+        let of_colmet = agents.iter().filter(|one| one.origin.as_colmet_group().is_some());
+        let of_colmet: Vec<DeviceId> =
+            of_colmet.flat_map(|one| one.devices.iter().cloned()).collect();
         agents.retain(|agent| is_agent(&agent.origin));
         for agent in &agents {
             for device in agent.devices.iter().filter(|device| names.contains(*device)) {
@@ -66,12 +69,20 @@ impl QueryEngine {
                 node.conflict = are_several(agent, context.now);
             }
         }
-        let without = names.into_iter().filter(|device| !nodes.contains_key(device)).collect();
+        let without: BTreeSet<DeviceId> =
+            names.into_iter().filter(|device| !nodes.contains_key(device)).collect();
+        for device in of_colmet {
+            if without.contains(&device) {
+                let reported_by = Some(api::COLMET.to_owned());
+                let node = api::Node { reported_by, ..unknown(&device) };
+                nodes.insert(device, node);
+            }
+        }
         for PolledNode { device, last_good, period_seconds } in
             self.polled_nodes(without, context.now)?
         {
-            let unknown = unknown(&device);
-            nodes.insert(device, api::Node { last_seen: last_good, period_seconds, ..unknown });
+            let node = nodes.entry(device.clone()).or_insert_with(|| unknown(&device));
+            (node.last_seen, node.period_seconds) = (last_good, period_seconds);
         }
         for (device, at) in self.registry.forgotten_nodes()? {
             let is_back = |node: &api::Node| node.last_seen.is_some_and(|seen| seen > at.seconds());
@@ -111,6 +122,11 @@ impl QueryEngine {
                 continue;
             }
             node.series += 1;
+            if node.reported_by.is_some() {
+                // Nothing else shows when its latest message was.
+                let seen = last.at.min(context.now).seconds();
+                node.last_seen = Some(node.last_seen.map_or(seen, |before| before.max(seen)));
+            }
             if last.series.series.job.is_none() {
                 let value = Some(last.value).filter(|value| value.is_finite());
                 match &*last.series.series.metric {
@@ -231,6 +247,7 @@ fn unknown(device: &DeviceId) -> api::Node {
         period_seconds: None,
         clock_offset_seconds: None,
         agent_version: None,
+        reported_by: None,
         config_generation: None,
         config_rejected: Vec::new(),
         source_errors: Vec::new(),

@@ -13,14 +13,14 @@ use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::ingest::decoding::{SendingUser, USER_REQUEST_BYTES_MAX};
 use crate::ingest::senders::Senders;
-use admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
+use admission::{Admitted, FORBIDDEN_MAX, ReportedJobs, Sending, admit};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::ValueRule;
-use jobs::RegistryError;
+use jobs::{RegistryError, Reporter};
 use model::{DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ fn note_address(
 fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, HttpError> {
     let within = app.limits.body_time;
     match caller.rights {
-        Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_) => {
+        Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_) | Rights::Colmet(_) => {
             Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.bodies.batches })
         }
         Rights::User(_) | Rights::StaffUser(_) => {
@@ -317,14 +317,22 @@ fn count(app: &App, outcome: &Outcome, samples: usize) {
 async fn apply(
     app: &Arc<App>,
     caller: &Arc<str>,
-    (events, outcomes): (&[Vec<JobEvent>], &[Outcome]),
+    (events, outcomes): (&[ReportedJobs], &[Outcome]),
     (received, ahead_us): (Timestamp, i64),
 ) -> Result<(), HttpError> {
     let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
-    let answer_jobs = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
-    let answer_jobs: Vec<JobEvent> = answer_jobs.flat_map(|(events, _)| events).cloned().collect();
-    for events in answer_jobs.chunks(EVENTS_AT_ONCE) {
-        apply_some(app, caller, events.to_vec(), (received, ahead_us)).await?;
+    for reporter in [Reporter::Agent, Reporter::Input] {
+        let reported = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
+        let reported = reported.filter(|(jobs, _)| jobs.reporter == reporter);
+        let mut events: Vec<JobEvent> =
+            reported.flat_map(|(jobs, _)| &jobs.events).cloned().collect();
+        if reporter == Reporter::Input {
+            // The agent of a node knows its jobs better.
+            events.retain(|event| !app.agents.has_reporting(&event.device, received));
+        }
+        for events in events.chunks(EVENTS_AT_ONCE) {
+            apply_some(app, caller, events.to_vec(), (received, (reporter, ahead_us))).await?;
+        }
     }
     Ok(())
 }
@@ -334,10 +342,10 @@ async fn apply_some(
     app: &Arc<App>,
     caller: &Arc<str>,
     events: Vec<JobEvent>,
-    (received, ahead_us): (Timestamp, i64),
+    (received, by): (Timestamp, (Reporter, i64)),
 ) -> Result<(), HttpError> {
     let applied = app.change_registry(Arc::clone(caller), move |app| {
-        let applied = app.registry.apply_by(&events, received, ahead_us)?;
+        let applied = app.registry.apply_by(&events, received, by)?;
         if applied.began + applied.ended + applied.requested > 0 {
             app.node_jobs.changed();
         }

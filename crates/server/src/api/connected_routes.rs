@@ -2,16 +2,20 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::http_error::HttpError;
-use crate::queries::answers::json;
+use crate::common::http_error::{HttpError, Why};
+use crate::http::params::part;
+use crate::http::selection::{Span, job};
+use crate::queries::answers::{json, wrote};
 use crate::queries::series_routes::known;
 use crate::schedulers::scheduler_poller::PollStatus;
 use api::Operation;
 use axum::Extension;
-use axum::extract::{RawQuery, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use jobs::Reader;
-use outputs::{OutputState, OutputStatus};
+use outputs::{FillError, FillState, FillStatus, OutputState, OutputStatus, SetAsideStatus};
 use std::sync::Arc;
 
 /// `GET /api/v1/schedulers`.
@@ -67,6 +71,89 @@ pub(crate) async fn outputs(
     json(&status.iter().map(output).collect::<Vec<_>>())
 }
 
+/// `POST /api/v1/outputs/{output}/fill`: queues a time range that an output sends again.
+pub(crate) async fn fill(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    let params = known(query, Operation::FillOutput)?;
+    if !caller.rights.is_admin() {
+        return Err(HttpError::forbidden("only administrators send samples again"));
+    }
+    let name = part(name)?;
+    let from = params.text("start")?.ok_or_else(|| HttpError::malformed("`start` is missing"))?;
+    let span = Span::of(&params, &app.engine, app.now(), 0)?;
+    let job = params.text("job")?.map(|name| job(&name, &params)).transpose()?;
+    let context = app.context(&caller)?;
+    let more = serde_json::json!({"output": name, "start": from});
+    // It writes the range to the disk.
+    let queued = tokio::task::spawn_blocking(move || {
+        let key = job.map(|job| app.engine.job_key(&job, &context)).transpose()?;
+        app.outputs.fill(&name, (span.from, span.to), key.as_ref()).map_err(of_fill)
+    });
+    let queued = queued.await.map_err(|error| HttpError::fault(&error))??;
+    wrote(json(&shown_fill(&queued))?, &more)
+}
+
+fn of_fill(error: FillError) -> HttpError {
+    let what = error.to_string();
+    match error {
+        FillError::Unknown(_) => HttpError::not_found(what),
+        FillError::Unsupported(..) | FillError::TooMany => {
+            HttpError::new(StatusCode::CONFLICT, "55000", Why::Malformed, what)
+        }
+        FillError::Empty => HttpError::malformed(what),
+        FillError::File(..) => HttpError::fault(&what),
+    }
+}
+
+fn shown_fill(fill: &FillStatus) -> api::OutputFill {
+    use api::OutputFillState as Shown;
+    let (state, done, reason) = match &fill.state {
+        FillState::Queued => (Shown::Queued, None, None),
+        FillState::Running => (Shown::Running, None, None),
+        FillState::Waiting(why) => (Shown::Waiting, None, Some(why.clone())),
+        FillState::Done(at) => (Shown::Done, Some(at.seconds()), None),
+        FillState::Failed(why) => (Shown::Failed, None, Some(why.clone())),
+    };
+    api::OutputFill {
+        start: fill.from.seconds(),
+        end: fill.to.seconds(),
+        job: fill.job.as_ref().map(ToString::to_string),
+        requested: fill.requested.seconds(),
+        state,
+        done,
+        reason,
+        samples: fill.samples,
+        sent_to: fill.sent_to.map(|at| at.seconds()),
+    }
+}
+
+/// `POST /api/v1/outputs/{output}/retry`: makes an output send again what it has set aside.
+pub(crate) async fn retry(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    name: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    known(query, Operation::RetryOutput)?;
+    if !caller.rights.is_admin() {
+        return Err(HttpError::forbidden("only administrators send rejected items again"));
+    }
+    let name = part(name)?;
+    let Some(set_aside) = app.outputs.retry(&name) else {
+        return Err(of_fill(FillError::Unknown(name)));
+    };
+    wrote(json(&shown_set_aside(&set_aside))?, &serde_json::json!({"output": name}))
+}
+
+fn shown_set_aside(status: &SetAsideStatus) -> api::OutputSetAside {
+    let SetAsideStatus { items, bytes, deleted, message, is_retrying } = status.clone();
+    api::OutputSetAside { items, bytes, deleted, message, retrying: is_retrying }
+}
+
 fn output(status: &OutputStatus) -> api::Output {
     let (state, since, reason) = match &status.state {
         OutputState::Working => (api::OutputState::Working, None, None),
@@ -94,5 +181,8 @@ fn output(status: &OutputStatus) -> api::Output {
         samples_left_out: status.left_out,
         samples_lost: status.samples_lost,
         gaps: gaps.collect(),
+        samples_resent: status.resent,
+        fills: status.fills.iter().map(shown_fill).collect(),
+        set_aside: shown_set_aside(&status.set_aside),
     }
 }

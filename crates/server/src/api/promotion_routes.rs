@@ -398,16 +398,10 @@ pub(crate) async fn of_poller(
         };
         let promotions = Some(found.listed.into_iter().map(promotion).collect());
         let periods = Some(periods);
-        let agents = agents.then(|| app.agents.reporting_of(&names, now));
+        let agents = agents.then(|| app.agents.reporting_of(names.clone(), now));
         let busy = busy.then(|| with_jobs(app, names)).transpose()?;
-        Ok::<_, RegistryError>(PollerPromotions {
-            promotions,
-            periods,
-            flushes,
-            busy,
-            agents,
-            ..answer
-        })
+        let answer = PollerPromotions { promotions, periods, flushes, ..answer };
+        Ok::<_, RegistryError>(PollerPromotions { busy, agents, ..answer })
     });
     json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
 }

@@ -196,7 +196,10 @@ const LARGE_BYTES: usize = 1 << 20;
 /// The limit bounds how long these wait for shared resources, such as the registry. The slot is held until the client
 /// has received the response.
 fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, HttpError> {
-    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_)) {
+    if matches!(
+        caller.rights,
+        Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_) | Rights::Colmet(_)
+    ) {
         return Ok(None);
     }
     let most = app.limits.requests_per_user_max;
@@ -229,6 +232,10 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
         .into_response(),
         Some(Caller { rights: Rights::Poller(_), .. }) => HttpError::forbidden(
             "a token of scope `poller` only permits sending a poller's batches, not reading",
+        )
+        .into_response(),
+        Some(Caller { rights: Rights::Colmet(_), .. }) => HttpError::forbidden(
+            "a token of scope `colmet` only permits sending what Colmet's nodes report, not reading",
         )
         .into_response(),
         Some(Caller { rights: Rights::Push(_), .. }) => HttpError::forbidden(

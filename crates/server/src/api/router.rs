@@ -87,6 +87,8 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::ForgetPoller => on(method, node_routes::forget_poller),
         Operation::Schedulers => on(method, connected_routes::schedulers),
         Operation::Outputs => on(method, connected_routes::outputs),
+        Operation::FillOutput => on(method, connected_routes::fill),
+        Operation::RetryOutput => on(method, connected_routes::retry),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),
         Operation::Report => on(method, job_routes::report),

@@ -132,7 +132,9 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, HttpError>
             let users = app.registry.users();
             // The name is resolved here: the registry stores the UID.
             let scope = match scope.split_once(':') {
-                Some((word, name)) if !matches!(word, "agent" | "jobs" | "poller" | "push") => {
+                Some((word, name))
+                    if !matches!(word, "agent" | "jobs" | "poller" | "colmet" | "push") =>
+                {
                     let uid =
                         users.uid(name).map_or_else(|| name.to_owned(), |uid| uid.to_string());
                     format!("{word}:{uid}")

@@ -46,6 +46,8 @@ pub(crate) enum Rights {
     Agent(Option<Origin>),
     /// A poller's token: appends batches of this poller's groups.
     Poller(DeviceId),
+    /// A token of the input that receives the messages of Colmet's nodes: appends batches of this cluster's groups.
+    Colmet(ClusterId),
     /// A token that inserts rows of any device, and reads nothing.
     Push(Option<DeviceId>),
     /// A caller whom neither the kernel nor a token nor a certificate identifies: may do nothing.
@@ -69,6 +71,7 @@ impl Caller {
             Rights::Agent(_)
             | Rights::JobReporter(_)
             | Rights::Poller(_)
+            | Rights::Colmet(_)
             | Rights::Push(_)
             | Rights::Nobody => None,
         }
@@ -87,6 +90,7 @@ impl Rights {
             Self::JobReporter(_) => "jobs",
             Self::Agent(_) => "agent",
             Self::Poller(_) => "poller",
+            Self::Colmet(_) => "colmet",
             Self::Push(_) => "push",
             Self::Anonymous | Self::Nobody => "nobody",
         }
@@ -102,6 +106,7 @@ impl Rights {
             | Self::Anonymous
             | Self::Agent(_)
             | Self::Poller(_)
+            | Self::Colmet(_)
             | Self::Push(_)
             | Self::Nobody => None,
         }
@@ -133,6 +138,7 @@ impl Rights {
             | Self::Anonymous
             | Self::Agent(_)
             | Self::Poller(_)
+            | Self::Colmet(_)
             | Self::Push(_)
             | Self::Nobody => None,
         }
@@ -144,6 +150,7 @@ impl Rights {
             Self::Agent(origin) => origin.as_ref().map(Origin::as_str),
             Self::JobReporter(cluster) => cluster.as_ref().map(ClusterId::as_str),
             Self::Poller(name) => Some(name.as_str()),
+            Self::Colmet(cluster) => Some(cluster.as_str()),
             Self::Push(name) => name.as_ref().map(DeviceId::as_str),
             _ => None,
         }
@@ -181,6 +188,7 @@ impl Rights {
             Self::Admin(_) | Self::Agent(None) => true,
             Self::Agent(Some(own)) => own == origin && !origin.is_poller_group(),
             Self::Poller(name) => origin.as_poller_group() == Some(name.as_str()),
+            Self::Colmet(cluster) => origin.as_colmet_group() == Some(cluster.as_str()),
             _ => false,
         }
     }
@@ -210,6 +218,7 @@ mod tests {
             (Rights::Agent(None), None, [true, true, false, false]),
             (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
             (Rights::Poller(DeviceId::new("n1").unwrap()), None, [false; 4]),
+            (Rights::Colmet(ClusterId::new("oar").unwrap()), None, [false; 4]),
             (Rights::Push(None), None, [false; 4]),
             (Rights::Nobody, None, [false; 4]),
         ] {
@@ -241,6 +250,17 @@ mod tests {
         ] {
             assert_eq!(rights.appends_of(&group), may, "{rights:?}");
             assert!(!rows.iter().any(|origin| rights.appends_of(origin)), "{rights:?}");
+        }
+        let oar = Rights::Colmet(ClusterId::new("oar").unwrap());
+        for (name, may) in [
+            ("poller-colmet-oar/group-0", true),
+            ("poller-colmet-oar2/group-0", false),
+            ("poller-oar/group-0", false),
+            ("poller-colmet-/group-0", false),
+            ("colmet-oar", false),
+            ("n1", false),
+        ] {
+            assert_eq!(oar.appends_of(&Origin::new(name).unwrap()), may, "{name}");
         }
         let own = Rights::Agent(Some(rows[0].clone()));
         assert!(!own.appends_of(&rows[0]));

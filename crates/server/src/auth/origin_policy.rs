@@ -4,8 +4,10 @@
 //! an origin may also belong to a poller of devices without an agent. It may report node samples of any
 //! device, but jobs only on the batch's own device. A stolen node token can therefore falsify data of that
 //! node, but of no job elsewhere.
+//!
+//! The input of Colmet's messages reports jobs of one cluster on any device. It names neither users nor other devices.
 
-use model::{JobEvent, Origin, SeriesEntry};
+use model::{ClusterId, JobEvent, Origin, SeriesEntry};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,12 +21,14 @@ const ORIGINS_MAX: usize = 100_000;
 const TABLES_MAX: usize = 8;
 
 /// Devices that a token may report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportScope {
     /// Node samples of any device, and everything of the origin's own device.
     AnyDevice,
     /// Everything of the origin's own device only.
     OwnDevice,
+    /// Node samples and jobs of this cluster, of any device.
+    JobsOf(ClusterId),
 }
 
 /// Checks batches, and remembers the series tables that passed, so that each is checked once.
@@ -37,14 +41,14 @@ pub(crate) struct OriginPolicy {
 
 impl OriginPolicy {
     /// Checks that a batch reports only permitted devices; otherwise returns the first violation.
-    pub(crate) fn check(&self, batch: &Decoded, scope: ReportScope) -> Result<(), String> {
+    pub(crate) fn check(&self, batch: &Decoded, scope: &ReportScope) -> Result<(), String> {
         let own = device_of(&batch.origin);
-        let elsewhere = |event: &&JobEvent| event.device.as_str() != own;
-        if let Some(event) = batch.jobs.iter().find(elsewhere) {
+        let beyond = |event: &&JobEvent| !may_report_job(event, own, scope);
+        if let Some(event) = batch.jobs.iter().find(beyond) {
             return Err(rejection(own, &format!("job {} on {}", event.key, event.device)));
         }
         let gap = batch.gaps.iter().find(|gap| gap.device.as_str() != own);
-        if let Some(gap) = gap.filter(|_| scope == ReportScope::OwnDevice) {
+        if let Some(gap) = gap.filter(|_| *scope == ReportScope::OwnDevice) {
             return Err(rejection(own, &format!("a gap of {}", gap.device)));
         }
         let hash = self.hasher.hash_one(batch.table_bytes());
@@ -62,13 +66,13 @@ impl OriginPolicy {
         Ok(())
     }
 
-    fn has_passed(&self, origin: &Origin, hash: u64, scope: ReportScope) -> bool {
+    fn has_passed(&self, origin: &Origin, hash: u64, scope: &ReportScope) -> bool {
         let passed = self.passed.lock();
         let tables = passed.get(origin).map(Vec::as_slice).unwrap_or_default();
-        tables.iter().any(|(known, as_that)| *known == hash && *as_that >= scope)
+        tables.iter().any(|(known, as_that)| *known == hash && as_that.implies(scope))
     }
 
-    fn remember(&self, origin: &Origin, hash: u64, scope: ReportScope) {
+    fn remember(&self, origin: &Origin, hash: u64, scope: &ReportScope) {
         let mut passed = self.passed.lock();
         if passed.len() >= ORIGINS_MAX && !passed.contains_key(origin) {
             passed.clear();
@@ -77,16 +81,36 @@ impl OriginPolicy {
         if tables.len() >= TABLES_MAX {
             tables.remove(0);
         }
-        tables.push((hash, scope));
+        tables.push((hash, scope.clone()));
     }
 }
 
-fn may_report(entry: &SeriesEntry, own: &str, scope: ReportScope) -> bool {
+impl ReportScope {
+    /// Whether a table within this scope is within the other one, too.
+    fn implies(&self, other: &Self) -> bool {
+        self == other || (*self == Self::OwnDevice && *other == Self::AnyDevice)
+    }
+}
+
+fn may_report(entry: &SeriesEntry, own: &str, scope: &ReportScope) -> bool {
+    if let ReportScope::JobsOf(cluster) = scope {
+        let is_own = entry.job.as_ref().is_none_or(|job| job.cluster == *cluster);
+        return is_own && entry.labels.get(ALIAS).is_none();
+    }
     if entry.device.as_str() == own {
-        let alias = entry.labels.get(ALIAS).filter(|_| scope == ReportScope::OwnDevice);
+        let alias = entry.labels.get(ALIAS).filter(|_| *scope == ReportScope::OwnDevice);
         return alias.is_none_or(|alias| alias == own);
     }
-    scope == ReportScope::AnyDevice && entry.job.is_none()
+    *scope == ReportScope::AnyDevice && entry.job.is_none()
+}
+
+fn may_report_job(event: &JobEvent, own: &str, scope: &ReportScope) -> bool {
+    let ReportScope::JobsOf(cluster) = scope else { return event.device.as_str() == own };
+    event.key.cluster == *cluster
+        && event.user.is_none()
+        && event.uid.is_none()
+        && event.monitor.is_none()
+        && event.oom_kills.is_empty()
 }
 
 /// The device named by an origin, or by the run in it.
@@ -138,9 +162,53 @@ mod tests {
                 (of("n2", true, None), false, false),
             ] {
                 let table = batch.table().unwrap();
-                assert_eq!(looked.check(&batch, AnyDevice).is_ok(), any, "{table:?}");
-                assert_eq!(looked.check(&batch, OwnDevice).is_ok(), own, "{table:?}");
+                assert_eq!(looked.check(&batch, &AnyDevice).is_ok(), any, "{table:?}");
+                assert_eq!(looked.check(&batch, &OwnDevice).is_ok(), own, "{table:?}");
             }
+        }
+    }
+
+    #[test]
+    fn an_input_reports_jobs_of_its_cluster_without_users_and_no_alias() {
+        let [local, oar] = [ClusterId::local(), ClusterId::new("oar").unwrap()];
+        let (looked, scope) = (OriginPolicy::default(), ReportScope::JobsOf(local.clone()));
+        // Two rounds: what passed with one cluster does not pass with another.
+        for _ in 0..2 {
+            for (batch, is_ok) in [
+                (of("n1", false, None), true),
+                (of("n2", true, None), true),
+                (of("n2", false, Some("n1")), false),
+                (of("n1", false, Some("n1")), false),
+            ] {
+                assert_eq!(looked.check(&batch, &scope).is_ok(), is_ok);
+            }
+            let other = looked.check(&of("n2", true, None), &ReportScope::JobsOf(oar.clone()));
+            assert!(other.is_err());
+        }
+        let event = JobEvent {
+            key: JobKey { cluster: oar.clone(), id: JobId::new(7).unwrap() },
+            display_id: "7".into(),
+            device: DeviceId::new("n2").unwrap(),
+            user: None,
+            uid: None,
+            start: model::Timestamp(1),
+            stop: None,
+            monitor: None,
+            oom_kills: Vec::new(),
+        };
+        let passes = |event: &JobEvent, cluster: &ClusterId| {
+            let batch =
+                Batch { jobs: vec![event.clone()], ..batch("poller-colmet-oar/group-0", 0) };
+            let scope = ReportScope::JobsOf(cluster.clone());
+            OriginPolicy::default().check(&decoded(&batch), &scope).is_ok()
+        };
+        assert!(passes(&event, &oar) && !passes(&event, &local));
+        for wrong in [
+            JobEvent { user: Some("alice".into()), ..event.clone() },
+            JobEvent { uid: Some(1000), ..event.clone() },
+            JobEvent { monitor: Some("".into()), ..event.clone() },
+        ] {
+            assert!(!passes(&wrong, &oar), "{wrong:?}");
         }
     }
 
@@ -149,10 +217,10 @@ mod tests {
         let looked = OriginPolicy::default();
         let origin = Origin::new("n1").unwrap();
         for hash in 0..100 {
-            looked.remember(&origin, hash, ReportScope::OwnDevice);
+            looked.remember(&origin, hash, &ReportScope::OwnDevice);
         }
         assert_eq!(looked.passed.lock()[&origin].len(), TABLES_MAX);
-        assert!(looked.has_passed(&origin, 99, ReportScope::AnyDevice));
-        assert!(!looked.has_passed(&origin, 1, ReportScope::AnyDevice));
+        assert!(looked.has_passed(&origin, 99, &ReportScope::AnyDevice));
+        assert!(!looked.has_passed(&origin, 1, &ReportScope::AnyDevice));
     }
 }

@@ -301,7 +301,7 @@ pub(crate) struct Counts {
     pub(crate) slow_queries: Counter,
     pub(crate) reloads: Counter,
     pub(crate) reloads_failed: Counter,
-    /// Starts of the server's own poller.
+    /// Starts of the programs that the server runs.
     pub(crate) poller_starts: Arc<AtomicU64>,
 }
 

@@ -89,9 +89,11 @@ impl Sender {
     pub(crate) fn of(caller: &Caller) -> Self {
         let rank = match caller.rights {
             Rights::Admin(_) => Rank::Admin,
-            Rights::Agent(_) | Rights::JobReporter(_) | Rights::Poller(_) | Rights::Push(_) => {
-                Rank::Agent
-            }
+            Rights::Agent(_)
+            | Rights::JobReporter(_)
+            | Rights::Poller(_)
+            | Rights::Colmet(_)
+            | Rights::Push(_) => Rank::Agent,
             _ => Rank::User,
         };
         Self { name: caller.actor.user_key(), rank }

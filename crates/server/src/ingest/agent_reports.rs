@@ -138,13 +138,19 @@ impl Agents {
     }
 
     /// Returns those of the names that have an agent which reports now.
-    pub(crate) fn reporting_of(&self, names: &[String], now: Timestamp) -> Vec<String> {
+    pub(crate) fn reporting_of(&self, names: Vec<String>, now: Timestamp) -> Vec<String> {
         let known = self.known.lock();
-        let reports = |name: &&String| {
+        let mut names = names;
+        names.retain(|name| {
             let origin = Origin::new(name).ok();
             origin.and_then(|origin| known.get(&origin)).is_some_and(|agent| agent.reports(now))
-        };
-        names.iter().filter(reports).cloned().collect()
+        });
+        names
+    }
+
+    /// Returns whether a node has an agent that reports now.
+    pub(crate) fn has_reporting(&self, device: &DeviceId, now: Timestamp) -> bool {
+        !self.reporting_of(vec![device.to_string()], now).is_empty()
     }
 
     /// Reads what a request's headers report. A status that cannot be decoded is counted, and the request is accepted

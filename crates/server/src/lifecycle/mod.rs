@@ -2,7 +2,7 @@
 //!
 //! - `server`: startup, reload, shutdown. `accept`: connections. `check`: every error that would prevent startup.
 //! - `runtime_file`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
-//! - `poller_process`: the poller that the server starts.
+//! - `poller_process`: the poller and the inputs that the server starts.
 //! - `pg`: sessions of PostgreSQL's protocol.
 //! - `data_folder`: everything in the data folder. `store_halves`: the two halves of the store. `stores`: the kind of store that the settings name.
 

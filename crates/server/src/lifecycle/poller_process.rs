@@ -1,7 +1,8 @@
-//! The poller that the server starts: a process of its own, so that it costs the server no ack and no answer, whatever
-//! it does.
+//! The programs that the server starts: a poller, and the inputs of other monitoring systems. Each is a process of its
+//! own, so that it costs the server no ack and no answer, whatever it does.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -20,10 +21,43 @@ const STEADY: Duration = Duration::from_secs(60);
 /// Time for it to end.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Runs a poller of this folder until `end` changes, and starts it again whenever it ends. `url` is the server's, which
-/// counts the starts.
+/// A part of `jobmeter-poller` that the server runs.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Polls the devices of this folder of descriptions.
+    Poll(PathBuf),
+    /// Receives the messages of Colmet's nodes.
+    Colmet(Vec<OsString>),
+}
+
+impl Part {
+    /// The settings that want it, for messages.
+    fn setting(&self) -> String {
+        match self {
+            Self::Poll(dir) => format!("the poller of {} (`poll.metrics_dir`)", dir.display()),
+            Self::Colmet(_) => "the input `colmet` (`inputs.colmet.listen`)".to_owned(),
+        }
+    }
+
+    /// Its arguments. The names of a certificate are known to the settings of the poller only.
+    fn arguments(&self, url: &str) -> Vec<OsString> {
+        let command = if matches!(self, Self::Poll(_)) { "poll" } else { "colmet" };
+        let pid = std::process::id().to_string();
+        let mut all: Vec<OsString> = vec![command.into(), "--end-with".into(), pid.into()];
+        if url.starts_with("http:") {
+            all.extend(["--server".into(), url.into()]);
+        }
+        match self {
+            Self::Poll(dir) => all.extend(["--".into(), dir.into()]),
+            Self::Colmet(flags) => all.extend(flags.iter().cloned()),
+        }
+        all
+    }
+}
+
+/// Runs a part until `end` changes, and starts it again whenever it ends. `url` is the server's, which counts the starts.
 pub async fn supervise(
-    dir: PathBuf,
+    part: Part,
     url: String,
     starts: Arc<AtomicU64>,
     mut end: watch::Receiver<bool>,
@@ -32,7 +66,7 @@ pub async fn supervise(
     loop {
         let begun = Instant::now();
         starts.fetch_add(1, Ordering::Relaxed);
-        let ended = match start(&dir, &url) {
+        let ended = match start(&part, &url) {
             Ok(child) => match until(child, &mut end).await {
                 Some(ended) => ended.map(|status| status.to_string()),
                 None => return,
@@ -46,9 +80,9 @@ pub async fn supervise(
         // A poller that cannot start ends again and again, for one reason.
         if logged.as_ref() != Some(&why) {
             log::error!(
-                "the poller of {} (`poll.metrics_dir`) does not run: {why}; it starts again after a pause of 1 s, which \
-                 doubles up to 60 s; jobmeter_poll_process_starts_total counts the starts",
-                dir.display()
+                "{} does not run: {why}; it starts again after a pause of 1 s, which doubles up to 60 s; \
+                 jobmeter_poll_process_starts_total counts the starts",
+                part.setting()
             );
             logged = Some(why);
         }
@@ -71,16 +105,14 @@ pub(crate) fn check_dir(dir: &Path) -> io::Result<()> {
     std::fs::read_dir(dir).map(drop).map_err(named)
 }
 
-fn start(dir: &Path, url: &str) -> io::Result<Child> {
-    check_dir(dir)?;
+fn start(part: &Part, url: &str) -> io::Result<Child> {
+    if let Part::Poll(dir) = part {
+        check_dir(dir)?;
+    }
     let program = std::env::current_exe()?.with_file_name("jobmeter-poller");
     let mut command = Command::new(&program);
-    command.args(["poll", "--end-with", &std::process::id().to_string()]);
-    // The names of a certificate are known to the settings of the poller only.
-    if url.starts_with("http:") {
-        command.args(["--server", url]);
-    }
-    command.arg("--").arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    command.args(part.arguments(url));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     command
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
@@ -101,7 +133,8 @@ async fn until(
         kill_process(pid, Signal::TERM).ok();
     }
     if timeout(END_TIME_MAX, child.wait()).await.is_err() {
-        log::warn!("the poller did not end within {} s and is killed", END_TIME_MAX.as_secs());
+        let seconds = END_TIME_MAX.as_secs();
+        log::warn!("a program that the server runs did not end within {seconds} s and is killed");
         child.kill().await.ok();
     }
     None

@@ -1,20 +1,20 @@
 //! Tests of the messages, gaps and jobs of a host.
 
+use super::super::jobs::JOBS_MAX;
 use super::super::saved_hosts::SavedJob;
-use super::super::series::Sample;
 use super::*;
 use colmet::backends::{MEMORY, PROCSTATS, RAPL, TASKSTATS};
 use colmet::record::Value;
 use model::JobId;
 
 /// Metric, second, value, job, start.
-type Found = (String, i64, f64, Option<i64>, Option<Timestamp>);
+type Stored = (String, i64, f64, Option<i64>, Option<Timestamp>);
 
 struct Tested {
     host: Host,
     plans: Plans,
     cluster: ClusterId,
-    samples: Vec<Found>,
+    samples: Vec<Stored>,
     events: Vec<JobEvent>,
 }
 
@@ -52,7 +52,7 @@ impl Tested {
                 let job = sample.job.map(|job| job.id.get());
                 samples.push((name, sample.at.0 / 1_000_000, sample.value, job, sample.start));
             };
-            let out = (&mut out as SampleOutput<'_>, &mut self.events);
+            let out = (&mut out as &mut dyn FnMut(Sample<'_>), &mut self.events);
             let limits = (&self.cluster, JOBS_MAX);
             faults.extend(self.host.take(record, limits, &mut self.plans, out).err());
         }
@@ -167,7 +167,7 @@ fn a_silence_of_three_periods_is_a_gap() {
 }
 
 #[test]
-fn a_gap_begins_growths_anew() {
+fn a_gap_begins_growths_again() {
     let mut tested = Tested::new(host());
     let rapl = |at: i64, joules: i64| {
         let mut record = Record::new(&RAPL, "n1", NO_JOB, second(at));
@@ -238,8 +238,14 @@ fn the_first_message_of_colmets_agent_without_jobs_counts_nothing_twice() {
     tested.take(&cpu(115, 0));
     tested.take(&cpu(120, 101));
     tested.take(&cpu(125, 103));
-    let of = |it: &&Found| it.0 == "taskstats_cpu_run_real_seconds_total";
-    let point = |it: &Found| model::Point { at: second(it.1), value: it.2, start: it.4 };
+    let of = |it: &&(String, i64, f64, Option<i64>, Option<Timestamp>)| {
+        it.0 == "taskstats_cpu_run_real_seconds_total"
+    };
+    let point = |it: &(String, i64, f64, Option<i64>, Option<Timestamp>)| model::Point {
+        at: second(it.1),
+        value: it.2,
+        start: it.4,
+    };
     let points: Vec<_> = tested.samples.iter().filter(of).map(point).collect();
     assert_eq!(model::increases(None, Timestamp(0), points), 102.0);
     let running: Vec<_> = tested.host.jobs.running.values().map(|job| job.is_rebased()).collect();

@@ -8,7 +8,7 @@ use super::FetchError;
 use crate::descriptions::{Target, TlsVerification};
 use crate::polling::http::{Authorization, Call, Client, Received};
 use crate::polling::reading::Failure;
-use crate::secret::Secret;
+use crate::url::Secret;
 use bytes::Bytes;
 use hyper::header::LOCATION;
 use hyper::{Method, StatusCode};

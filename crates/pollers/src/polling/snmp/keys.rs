@@ -2,7 +2,7 @@
 
 use crate::polling::reading::Failure;
 use crate::protocols::{Auth, Privacy, SnmpSecurity};
-use crate::secret::Secret;
+use crate::url::Secret;
 use async_snmp::{AuthProtocol, MasterKeys, PrivProtocol};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};

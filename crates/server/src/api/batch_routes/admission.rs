@@ -11,6 +11,7 @@ use crate::ingest::decoding::FrameRead;
 use crate::ingest::send_limits::SampleRateExceeded;
 use crate::ingest::senders::Senders;
 use control::{Reading, ValueRule};
+use jobs::Reporter;
 use model::{Boot, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,13 +44,20 @@ pub(crate) struct Admitted {
     pub(crate) batches: Vec<Incoming>,
     /// The index of each batch's ack.
     pub(crate) places: Vec<usize>,
-    pub(crate) events: Vec<Vec<JobEvent>>,
+    pub(crate) events: Vec<ReportedJobs>,
     pub(crate) readings: Vec<Vec<Reading>>,
     pub(crate) origins: BTreeSet<Origin>,
     /// Frames that the caller may not send.
     pub(crate) forbidden: usize,
     /// Whether at least one frame is settled: the sender need not send it again.
     pub(crate) settled: bool,
+}
+
+/// The job events of a batch.
+#[derive(Debug)]
+pub(crate) struct ReportedJobs {
+    pub(crate) reporter: Reporter,
+    pub(crate) events: Vec<JobEvent>,
 }
 
 /// A batch that is not passed to the store.
@@ -99,7 +107,9 @@ impl Admitted {
         self.places.push(self.acks.len());
         self.acks.push(rejection_ack(decoded.boot, decoded.seq, true, String::new()));
         self.origins.insert(decoded.origin.clone());
-        self.events.push(decoded.jobs.clone());
+        let is_input = decoded.origin.as_colmet_group().is_some();
+        let reporter = if is_input { Reporter::Input } else { Reporter::Agent };
+        self.events.push(ReportedJobs { reporter, events: decoded.jobs.clone() });
         self.readings.push(app.rule_evaluator.readings(&sending.rules, &decoded, received));
         self.batches.push(Incoming { frame, decoded, received });
     }
@@ -150,10 +160,14 @@ fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String
     let again = |why: String| (why, true);
     match sending.rights {
         Rights::Agent(None) | Rights::Poller(_) => {
-            app.origin_policy.check(batch, ReportScope::AnyDevice).map_err(again)
+            app.origin_policy.check(batch, &ReportScope::AnyDevice).map_err(again)
         }
         Rights::Agent(Some(_)) => {
-            app.origin_policy.check(batch, ReportScope::OwnDevice).map_err(again)
+            app.origin_policy.check(batch, &ReportScope::OwnDevice).map_err(again)
+        }
+        Rights::Colmet(ref cluster) => {
+            let scope = ReportScope::JobsOf(cluster.clone());
+            app.origin_policy.check(batch, &scope).map_err(again)
         }
         Rights::Admin(_) => Ok(()),
         _ => match sending.senders.job_start(&batch.origin) {

@@ -5,6 +5,7 @@
 //! agent:node-1 7sTn0k3Xq…                # appends batches of the origin node-1, and nothing else
 //! agent        sha256:9f86d081884c7d65…  # appends batches of any origin
 //! poller:lab   cG9sbGVyIG9m…             # appends batches of the groups of the poller `lab`, and nothing else
+//! colmet:oar   Y29sbWV0IG9m…             # appends what Colmet's nodes send, with jobs of the cluster `oar`
 //! push:lab     aW5zZXJ0IHJv…             # inserts rows of any device, and reads nothing; also without a name
 //! user:ann     V2hhdCBhIGxv…             # reads what she may see, registers jobs of her own
 //! read:ann     aHVzaCBodXNo…             # reads what she may see, and writes nothing
@@ -40,10 +41,12 @@ const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
 
 /// Scopes that a line may begin with.
-const SCOPES: [&str; 8] = ["agent", "poller", "push", "user", "read", "jobs", "staff", "admin"];
+const SCOPES: [&str; 9] =
+    ["agent", "poller", "colmet", "push", "user", "read", "jobs", "staff", "admin"];
 
-/// Error for the scope `jobs:local`.
-const OF_LOCAL: &str = "users report `local` jobs themselves; `jobs:` needs a scheduler's cluster";
+/// Error for the scopes `jobs:local` and `colmet:local`.
+const OF_LOCAL: &str =
+    "users report `local` jobs themselves; this scope needs a scheduler's cluster";
 
 /// A SHA-256.
 pub(crate) type Sha256 = [u8; 32];
@@ -160,6 +163,8 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         }
         ("poller", None) => Err("`poller` needs a name: poller:NAME".to_owned()),
         ("poller", Some(name)) => Ok(Rights::Poller(sender_name(name)?)),
+        ("colmet", None) => Err("`colmet` needs a cluster: colmet:CLUSTER".to_owned()),
+        ("colmet", Some(name)) => Ok(Rights::Colmet(cluster(name)?)),
         ("push", None) => Ok(Rights::Push(None)),
         ("push", Some(name)) => Ok(Rights::Push(Some(sender_name(name)?))),
         ("user", None) => Ok(Rights::Guest),
@@ -167,13 +172,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("read", None) => Err("`read` needs a user: read:NAME".to_owned()),
         ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
         ("jobs", None) => Ok(Rights::JobReporter(None)),
-        ("jobs", Some(name)) => {
-            let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
-            if cluster.reads_as_local() {
-                return Err(OF_LOCAL.to_owned());
-            }
-            Ok(Rights::JobReporter(Some(cluster)))
-        }
+        ("jobs", Some(name)) => Ok(Rights::JobReporter(Some(cluster(name)?))),
         ("staff", None) => Ok(Rights::Staff(None)),
         ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
         ("admin", None) => Ok(Rights::Admin(None)),
@@ -182,10 +181,16 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
             Err(format!(
-                "unknown scope; use agent, poller, push, user, read, jobs, staff or admin{meant}"
+                "unknown scope; use agent, poller, colmet, push, user, read, jobs, staff or admin{meant}"
             ))
         }
     }
+}
+
+/// A scheduler's cluster.
+fn cluster(name: &str) -> Result<ClusterId, String> {
+    let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
+    if cluster.reads_as_local() { Err(OF_LOCAL.to_owned()) } else { Ok(cluster) }
 }
 
 /// The name of a poller or of a program that inserts rows, which is a part of the names of its origins.

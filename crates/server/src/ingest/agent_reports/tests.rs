@@ -13,6 +13,7 @@ fn node() -> Node {
         period_seconds: None,
         clock_offset_seconds: Some(-9.0),
         agent_version: None,
+        reported_by: None,
         config_generation: None,
         config_rejected: Vec::new(),
         source_errors: Vec::new(),

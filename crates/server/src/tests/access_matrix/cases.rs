@@ -6,7 +6,7 @@ use model::{Batch, DeviceId, Labels, Metric, SeriesEntry, SeriesTable, Unit};
 use std::sync::Arc;
 
 /// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
-pub(super) type Case = (&'static str, &'static str, [&'static str; 11]);
+pub(super) type Case = (&'static str, &'static str, [&'static str; 12]);
 /// The same for the callers before the senders of samples.
 type ReaderCase = (&'static str, &'static str, [&'static str; 9]);
 
@@ -26,6 +26,10 @@ const SENDERS: [&str; 9] = ["401", "200", "403", "200", "403", "200", "403", "20
 const POLLERS: [&str; 9] = ["401", "200", "403", "403", "403", "403", "403", "200", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
+const REGISTERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
+const STAFF_ALONE: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200", "200", "403"];
+/// A request of an administrator without a parameter that it needs.
+const NO_START: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
 /// A removal by administrators of something that does not exist.
 const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
@@ -55,15 +59,17 @@ pub(super) fn meter() -> Batch {
 /// Returns the request for an operation, and what each caller gets.
 pub(super) fn case(operation: Operation) -> Case {
     let (more, body, [a, b, c, d, e, f, g, h, i]) = reader_case(operation);
-    // Tokens of the scopes `poller` and `push` read nothing.
-    let [poller, push] = match operation {
-        // The poller's token may send batches, but not this one: its ack says so.
-        Operation::Batches | Operation::PollerPromotions => ["200", "403"],
-        Operation::InsertMetrics | Operation::UpdatePromotedMetrics => ["403", "200"],
-        Operation::OpenApi | Operation::Ready => ["200", "200"],
-        _ => ["403", "403"],
+    // Tokens of the scopes `poller`, `push` and `colmet` read nothing.
+    let [poller, push, colmet] = match operation {
+        // The tokens of a poller and of Colmet may send batches, but not this one: its ack says so.
+        Operation::Batches => ["200", "403", "200"],
+        // Each as its own poller only.
+        Operation::PollerPromotions => ["200", "403", "403"],
+        Operation::InsertMetrics | Operation::UpdatePromotedMetrics => ["403", "200", "403"],
+        Operation::OpenApi | Operation::Ready => ["200", "200", "200"],
+        _ => ["403", "403", "403"],
     };
-    (more, body, [a, b, c, d, e, f, g, h, i, poller, push])
+    (more, body, [a, b, c, d, e, f, g, h, i, poller, push, colmet])
 }
 
 /// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
@@ -76,7 +82,6 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
-        // The values of the default statements contain no name.
         Operation::GetJobMetrics => ("?job_id=2", body, OF_JOB_METRICS),
         Operation::PostGetJobMetrics => (body, job, OF_JOB_METRICS),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
@@ -86,15 +91,11 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::ForgetPoller => ("nobodys-poller", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
-        Operation::Register => {
-            let registers = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
-            (body, "{\"device\": \"n1\"}", registers)
-        }
+        Operation::Register => (body, "{\"device\": \"n1\"}", REGISTERS),
         Operation::End => ("local:1", "{}", ENDS),
-        Operation::JobsCheck | Operation::Outputs => {
-            (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
-        }
-        // Without addresses, errors in files and other users' jobs for callers who do not see every job.
+        Operation::JobsCheck | Operation::Outputs => (body, body, STAFF_ALONE),
+        Operation::FillOutput => ("copy", body, NO_START),
+        Operation::RetryOutput => ("copy", body, NOBODYS),
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
         Operation::Series
         | Operation::Range

@@ -19,10 +19,10 @@ use wire::AckStatus;
 const TOKENS: &str = "agent token-of-agents\nuser token-of-guests\nuser:1000 token-of-ann\n\
                       read:1000 read-of-ann\nuser:2000 token-of-bob\nstaff token-of-staff\n\
                       admin token-of-admins\njobs:slurm token-of-slurm\n\
-                      poller:lab token-of-poller\npush:lab token-of-push\n";
+                      poller:lab token-of-poller\npush:lab token-of-push\ncolmet:oar token-of-colmet\n";
 
 /// The tokens of the callers, in the order of the tables in `cases`.
-const CALLERS: [&str; 11] = [
+const CALLERS: [&str; 12] = [
     "",
     "token-of-agents",
     "token-of-guests",
@@ -34,6 +34,7 @@ const CALLERS: [&str; 11] = [
     "token-of-slurm",
     "token-of-poller",
     "token-of-push",
+    "token-of-colmet",
 ];
 
 pub(super) fn site(flags: &[(&str, &str)]) -> Site {

@@ -1,5 +1,6 @@
 //! Access control: names, origins, tokens.
 
+mod colmet_input;
 mod json_web_tokens;
 mod page_origins;
 

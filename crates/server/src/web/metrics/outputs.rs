@@ -28,7 +28,7 @@ pub(super) fn outputs(app: &App, page: &mut Page) {
     each("jobmeter_output_samples_total", "counter", help, &|status| Some(status.samples));
     let help = "Failed writes of an output; each is repeated.";
     each("jobmeter_output_failures_total", "counter", help, &|status| Some(status.failures));
-    let help = "Samples that an output's format leaves out: of jobs of other clusters, and beyond its limit of memory.";
+    let help = "Samples that an output's format leaves out: of jobs of other clusters, beyond its limit of memory, and values that the receiver cannot take.";
     each("jobmeter_output_left_out_samples_total", "counter", help, &|one| Some(one.left_out));
     let help = "Samples that were deleted or damaged before an output read them.";
     each("jobmeter_output_lost_samples_total", "counter", help, &|one| Some(one.samples_lost));

@@ -24,7 +24,7 @@ const STATES: [DeviceState; 4] =
 pub(super) fn polls(app: &App, page: &mut Page) {
     let starts = app.counts.poller_starts.load(Ordering::Relaxed);
     if starts > 0 {
-        let help = "Starts of the poller that the server runs (`poll.metrics_dir`).";
+        let help = "Starts of the programs that the server runs (`poll.metrics_dir`, `inputs.colmet.listen`).";
         page.counter("jobmeter_poll_process_starts_total", help, starts);
     }
     let now = app.now();

@@ -13,6 +13,7 @@ fn node(device: &str, alive: bool, jobs: &[&str]) -> api::Node {
         period_seconds: Some(5.0),
         clock_offset_seconds: None,
         agent_version: None,
+        reported_by: None,
         config_generation: None,
         config_rejected: Vec::new(),
         source_errors: Vec::new(),

@@ -18,11 +18,11 @@ const KINDS: [(&str, &Backend); 3] = [
 
 /// The names of a host's counters, of each backend that has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HostCounters(Vec<(&'static Backend, CounterNames)>);
+pub(in crate::colmet_listener) struct HostCounters(Vec<(&'static Backend, CounterNames)>);
 
 impl HostCounters {
     /// Reads the newest valid file of each kind. A wrong file is logged and not used.
-    pub(super) fn read(dir: Option<&Path>, host: &DeviceId) -> Self {
+    pub(in crate::colmet_listener) fn read(dir: Option<&Path>, host: &DeviceId) -> Self {
         let Some(folder) = dir.map(|dir| dir.join(host.as_str())) else { return Self::default() };
         let entries = match std::fs::read_dir(&folder) {
             Ok(entries) => entries,
@@ -44,7 +44,7 @@ impl HostCounters {
     }
 
     /// The names of a backend's counters; `None` if no file has any.
-    pub(super) fn of(&self, backend: &Backend) -> Option<&CounterNames> {
+    pub(in crate::colmet_listener) fn of(&self, backend: &Backend) -> Option<&CounterNames> {
         self.0.iter().find(|(of, _)| *of == backend).map(|(_, names)| names)
     }
 }

@@ -3,6 +3,10 @@
 //! No error shows a part of the URL: where a delimiter is missing or not encoded, any part may hold a piece of a
 //! password.
 
+mod secret;
+
+pub use secret::Secret;
+
 use percent_encoding::percent_decode_str;
 use std::net::Ipv6Addr;
 

@@ -1,25 +1,24 @@
 //! A host: its messages, gaps and jobs.
-//!
-//! - `jobs`: its jobs
 
-mod jobs;
+pub(super) mod counter_files;
 
-pub(super) use jobs::{JOBS_MAX, job_event};
-
-use super::counter_files::HostCounters;
+use super::jobs::{HostJob, HostJobs, JobMoment};
 use super::message::Fault;
 use super::plan::Plans;
 use super::recent::{Order, Period};
 use super::saved_hosts::SavedHost;
-use super::series::{BackendSeries, Before, Moment, SampleOutput};
+use super::series::{BackendSeries, Before, Moment, Sample};
 use colmet::record::{NO_JOB, Record};
-use jobs::{HostJob, HostJobs, JobMoment};
+use counter_files::HostCounters;
 use model::{ClusterId, DeviceId, JobEvent, Timestamp};
 
 /// Messages that arrive in order, but all earlier than another one: then the host's clock was set back.
 const SET_BACK_MESSAGES: u32 = 6;
 /// Periods without a message that are a gap.
 const GAP_PERIODS: i64 = 3;
+
+/// Receives samples.
+type Out<'a> = &'a mut dyn FnMut(Sample<'_>);
 
 /// What the beginning of a message means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +227,7 @@ impl Host {
         record: &Record,
         (cluster, jobs_max): (&ClusterId, usize),
         plans: &mut Plans,
-        (out, events): (SampleOutput<'_>, &mut Vec<JobEvent>),
+        (out, events): (Out<'_>, &mut Vec<JobEvent>),
     ) -> Result<(), Fault> {
         let Some(current) = &mut self.current else { return Ok(()) };
         current.until = current.until.max(record.at);

@@ -1,32 +1,32 @@
 //! The jobs of a host: an allocation begins with the first record of a job there, and ends with the first message without it.
 
-use super::super::message::Fault;
-use super::super::series::{BackendSeries, Before};
+use super::message::Fault;
+use super::series::{BackendSeries, Before};
 use colmet::backends::TASKSTATS;
 use colmet::record::{Record, Value};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Jobs of a host.
-pub(in crate::colmet_listener) const JOBS_MAX: usize = 512;
+pub(super) const JOBS_MAX: usize = 512;
 /// Time for which the series of an ended job are remembered: after a restart of Colmet's agent, its first message has no jobs.
 const ENDED_US: i64 = 600 * Timestamp::SECOND;
 
 /// A job on a host.
 #[derive(Debug)]
-pub(in crate::colmet_listener) struct HostJob {
-    pub(in crate::colmet_listener) key: JobKey,
+pub(super) struct HostJob {
+    pub(super) key: JobKey,
     /// Start of the allocation.
-    pub(in crate::colmet_listener) start: Timestamp,
-    pub(in crate::colmet_listener) before: Before,
-    pub(in crate::colmet_listener) series: Vec<BackendSeries>,
+    pub(super) start: Timestamp,
+    pub(super) before: Before,
+    pub(super) series: Vec<BackendSeries>,
     /// The number of the last message that has it; 0: none of this start.
     seen: u64,
 }
 
 impl HostJob {
     /// Whether something is subtracted from its counters.
-    pub(in crate::colmet_listener) fn is_rebased(&self) -> bool {
+    pub(super) fn is_rebased(&self) -> bool {
         let has_no_series = !self.series.iter().any(|one| one.is_of(&TASKSTATS));
         (has_no_series && self.before.is_rebased)
             || self.series.iter().any(BackendSeries::is_rebased)
@@ -35,39 +35,34 @@ impl HostJob {
 
 /// The message that a record is of.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::colmet_listener) struct JobMoment {
+pub(super) struct JobMoment {
     /// The message's number, from 1.
-    pub(in crate::colmet_listener) number: u64,
+    pub(super) number: u64,
     /// Whether jobs may begin: not in a message that was overtaken.
-    pub(in crate::colmet_listener) may_begin: bool,
+    pub(super) may_begin: bool,
     /// The message before, of this or of an earlier start.
-    pub(in crate::colmet_listener) previous: Option<Timestamp>,
+    pub(super) previous: Option<Timestamp>,
     /// Whether this start received one before.
-    pub(in crate::colmet_listener) is_followed: bool,
+    pub(super) is_followed: bool,
 }
 
 /// The jobs.
 #[derive(Debug, Default)]
-pub(in crate::colmet_listener) struct HostJobs {
-    pub(in crate::colmet_listener) running: BTreeMap<JobId, HostJob>,
+pub(super) struct HostJobs {
+    pub(super) running: BTreeMap<JobId, HostJob>,
     ended: VecDeque<(Timestamp, HostJob)>,
 }
 
 impl HostJobs {
     /// Adds a job that an earlier start saw.
-    pub(in crate::colmet_listener) fn restore(
-        &mut self,
-        key: JobKey,
-        start: Timestamp,
-        is_rebased: bool,
-    ) {
+    pub(super) fn restore(&mut self, key: JobKey, start: Timestamp, is_rebased: bool) {
         let before = Before { begin: None, has_values: true, is_rebased };
         let job = HostJob { start, before, series: Vec::new(), seen: 0, key };
         self.running.insert(job.key.id, job);
     }
 
     /// The job of a record, which may begin now.
-    pub(in crate::colmet_listener) fn of_record(
+    pub(super) fn of_record(
         &mut self,
         record: &Record,
         (cluster, device): (&ClusterId, &DeviceId),
@@ -111,7 +106,7 @@ impl HostJobs {
     }
 
     /// Ends the jobs that a whole message does not have. Returns them.
-    pub(in crate::colmet_listener) fn end_unseen(
+    pub(super) fn end_unseen(
         &mut self,
         number: u64,
         (device, at): (&DeviceId, Timestamp),
@@ -131,14 +126,12 @@ impl HostJobs {
     }
 
     /// Jobs of which the series are in memory.
-    pub(in crate::colmet_listener) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.running.len() + self.ended.len()
     }
 
     /// The series of all jobs.
-    pub(in crate::colmet_listener) fn series_mut(
-        &mut self,
-    ) -> impl Iterator<Item = &mut BackendSeries> {
+    pub(super) fn series_mut(&mut self) -> impl Iterator<Item = &mut BackendSeries> {
         let ended = self.ended.iter_mut().map(|(_, job)| job);
         let jobs = self.running.values_mut().chain(ended);
         jobs.flat_map(|job| &mut job.series)
@@ -164,7 +157,7 @@ fn event(job: &HostJob, device: &DeviceId, stop: Option<Timestamp>) -> JobEvent 
 }
 
 /// The same for a job that is not there any more.
-pub(in crate::colmet_listener) fn job_event(
+pub(super) fn job_event(
     key: &JobKey,
     device: &DeviceId,
     start: Timestamp,
