@@ -15,7 +15,7 @@ const WAITS: u8 = 1;
 
 /// Lists outputs, the other systems that receive samples; exit code 1 if one waits
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples: jobmeter outputs --json; jobmeter outputs search --retry")]
+#[command(after_help = "Example: jobmeter outputs search --retry")]
 pub(crate) struct OutputsArgs {
     /// Only this output
     #[arg(value_name = "NAME")]

@@ -144,11 +144,15 @@ fn a_range_is_sent_beside_the_follower() {
     site.apply(&receiver.config(""));
     site.settle();
     let range = (model::Timestamp(T0), model::Timestamp(T0 + 1_500_000));
+    // The connection of the range ends with it; this one remains.
+    site.store(&[(spec("n1", "b"), 3, 1.0)]);
+    receiver.wait_for(&[line("b", 3)]);
     site.outputs.fill("graphite", range, None).unwrap();
-    receiver.wait_for(&[line("a", 1)]);
+    receiver.wait_for(&[line("a", 1), line("b", 3)]);
+    site.settle();
     // It may be lost as everything else.
     receiver.kill();
-    receiver.wait_for(&[line("a", 1), line("a", 2)]);
+    receiver.wait_for(&[line("a", 1), line("a", 2), line("b", 3)]);
 }
 
 #[test]

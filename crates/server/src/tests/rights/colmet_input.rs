@@ -80,7 +80,9 @@ fn a_host_of_colmet_is_a_node_and_its_job_has_no_owner() {
     assert_eq!((&node["device"], &node["reported_by"]), (&json!("dahu-1"), &json!("colmet")));
     assert_eq!((&node["alive"], &node["jobs"]), (&json!(true), &json!(["oar:7"])), "{node}");
     let jobs = as_staff(&site, "/api/v1/jobs");
-    assert_eq!((&jobs[0]["id"], &jobs[0]["uid"]), (&json!("oar:7"), &Value::Null), "{jobs}");
+    let job = &jobs[0];
+    assert_eq!((&job["cluster"], &job["id"]), (&json!("oar"), &json!(7)), "{jobs}");
+    assert_eq!((&job["user"], &job["uid"]), (&Value::Null, &Value::Null), "{jobs}");
 }
 
 #[test]
@@ -111,7 +113,11 @@ fn its_token_sends_jobs_of_its_cluster_for_its_own_groups_only() {
 #[test]
 fn where_an_agent_reports_the_input_learns_it_and_its_jobs_do_not_count() {
     let site = site();
-    assert_eq!(statuses(&post(&site, AGENT, &frame(&batch("dahu-2", 0)))), [Stored]);
+    let mut own = batch("dahu-2", 0);
+    let entry =
+        SeriesEntry { device: DeviceId::new("dahu-2").unwrap(), ..own.table.entries[0].clone() };
+    own.table = Arc::new(SeriesTable { entries: vec![entry] });
+    assert_eq!(statuses(&post(&site, AGENT, &frame(&own))), [Stored]);
     let request = json!({"poller": "colmet-oar", "names": ["dahu-1", "dahu-2"], "agents": true});
     let answer = site.send(
         "POST /v1/poller/promotions",
