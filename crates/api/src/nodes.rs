@@ -63,9 +63,6 @@ pub struct Node {
     /// Version of its agent.
     pub agent_version: Option<String>,
     /// The other monitoring system that reports the node, if it has no agent: `colmet`.
-    // An older server does not send it.
-    #[serde(default)]
-    #[schemars(required)]
     pub reported_by: Option<String>,
     /// The generation of the server's settings that its agent applies; 0 for none. A text of digits: it has 63 bits,
     /// and JavaScript numbers hold 53.

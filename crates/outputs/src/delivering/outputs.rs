@@ -196,6 +196,11 @@ impl Outputs {
         each.collect()
     }
 
+    /// Whether an output of this name runs.
+    pub fn has(&self, name: &str) -> bool {
+        self.running.lock().contains_key(name)
+    }
+
     /// Makes an output send again what it has set aside, file by file between its slices: within a second, or when its
     /// present pause ends. What the receiver accepts leaves the folder; the rest remains, with the new message. Returns
     /// what is set aside now; `None`: there is no such output. [`Self::status`] shows the progress: `is_retrying` is true

@@ -83,6 +83,9 @@ pub(crate) async fn fill(
         return Err(HttpError::forbidden("only administrators send samples again"));
     }
     let name = part(name)?;
+    if !app.outputs.has(&name) {
+        return Err(of_fill(FillError::Unknown(name)));
+    }
     let from = params.text("start")?.ok_or_else(|| HttpError::malformed("`start` is missing"))?;
     let span = Span::of(&params, &app.engine, app.now(), 0)?;
     let job = params.text("job")?.map(|name| job(&name, &params)).transpose()?;

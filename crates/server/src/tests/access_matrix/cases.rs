@@ -28,8 +28,6 @@ const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
 const REGISTERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
 const STAFF_ALONE: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200", "200", "403"];
-/// A request of an administrator without a parameter that it needs.
-const NO_START: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "400", "403"];
 /// A removal by administrators of something that does not exist.
 const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
@@ -94,8 +92,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::Register => (body, "{\"device\": \"n1\"}", REGISTERS),
         Operation::End => ("local:1", "{}", ENDS),
         Operation::JobsCheck | Operation::Outputs => (body, body, STAFF_ALONE),
-        Operation::FillOutput => ("copy", body, NO_START),
-        Operation::RetryOutput => ("copy", body, NOBODYS),
+        Operation::FillOutput | Operation::RetryOutput => ("copy", body, NOBODYS),
         Operation::Schedulers | Operation::Pollers => (body, body, READERS),
         Operation::Series
         | Operation::Range
