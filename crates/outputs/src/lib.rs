@@ -21,5 +21,5 @@ pub use delivering::outputs::Outputs;
 pub use delivering::status::{OutputState, OutputStatus};
 pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
-pub use records::Layout;
+pub use records::{Layout, NodeRecords};
 pub use spec::{Guarantee, OpenOutput, Output, Spec, WriteError};
