@@ -37,3 +37,18 @@ pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
         program::main_loop::run(config, reload)
     }
 }
+
+/// Samples as configured until SIGTERM or SIGINT, without a spool and without a server: `output` receives the batches. It must
+/// not wait.
+///
+/// # Errors
+/// The agent cannot start.
+pub fn sample(
+    config: &AgentConfig,
+    output: Box<dyn delivery::BatchOutput>,
+) -> Result<(), StartError> {
+    // This must precede the second thread.
+    kernel::heap::share();
+    config::log::set(&config.log, delivery::wall).map_err(|e| StartError::machine("log", &e))?;
+    program::sampling_alone::run(config, output)
+}

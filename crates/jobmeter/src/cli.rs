@@ -37,6 +37,7 @@ pub(crate) enum Commands {
     Sources(node::sources_of_node::SourcesArgs),
     Doctor(node::doctor::DoctorArgs),
     Capture(node::sources_of_node::CaptureArgs),
+    ColmetNode(node::colmet_node::ColmetNodeArgs),
     Check(operate::check::CheckArgs),
     Poll(operate::poll::PollArgs),
     Feed(operate::poll::FeedArgs),

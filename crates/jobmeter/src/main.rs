@@ -50,6 +50,12 @@ fn main() -> ExitCode {
         measure::exec::remove(rest);
         return ExitCode::SUCCESS;
     }
+    // Its options are Colmet's: some have the names of this program's own.
+    if let [_, word, rest @ ..] = &words[..]
+        && word == node::colmet_node::COMMAND
+    {
+        return node::colmet_node::run(rest).unwrap_or_else(|error| fail(&error));
+    }
     // The completion command is hidden: it appears in no script, manual or help.
     let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(&words)
     {
@@ -140,6 +146,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Commands::Completions(args) => manual::completions(args, cli::command()),
         Commands::Man(args) => manual::man(args, cli::command()),
         Commands::Dashboards(args) => operate::dashboards::dashboards(args),
+        Commands::ColmetNode(args) => args.run(),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
         Commands::Poll(args) => match operate::poll::poll(args, &poller_flags(matches))? {},
@@ -253,6 +260,7 @@ fn execute(
         Commands::Completions(_)
         | Commands::Man(_)
         | Commands::Dashboards(_)
+        | Commands::ColmetNode(_)
         | Commands::Run(_)
         | Commands::Poll(_)
         | Commands::Feed(_)

@@ -26,7 +26,7 @@ pub use delivering::set_aside::SetAsideStatus;
 pub use delivering::status::{OutputState, OutputStatus};
 pub use list::{ALL, check, kinds, reference};
 pub use portion::Portion;
-pub use records::Layout;
+pub use records::{Layout, NodeRecords};
 pub use spec::{
     FillTimes, Guarantee, OpenFill, OpenOutput, Output, RejectedItem, Spec, WriteError,
 };

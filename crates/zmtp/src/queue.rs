@@ -99,8 +99,8 @@ impl PushQueue {
         }
     }
 
-    /// Ends. Waits at most this long until everything is sent.
-    pub fn end(self, linger: Duration) -> QueueCounts {
+    /// Ends, and waits at most this long until everything is sent.
+    pub fn end(&self, linger: Duration) -> QueueCounts {
         let end = now() + linger;
         let mut state = self.shared.state.lock();
         state.end = Some(end);

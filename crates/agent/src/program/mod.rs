@@ -4,8 +4,10 @@
 //! - `signals`: SIGTERM, SIGINT and SIGHUP.
 //! - `apply_settings`: changes by the server.
 //! - `once`: `--once`.
+//! - `sampling_alone`: the readings of another program.
 
 pub(crate) mod apply_settings;
 pub(crate) mod main_loop;
 pub(crate) mod once;
+pub(crate) mod sampling_alone;
 pub(crate) mod signals;

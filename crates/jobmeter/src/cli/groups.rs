@@ -9,7 +9,7 @@ const WIDTH: usize = 80;
 const INDENT: usize = 15;
 
 /// Commands in the help, in their order.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Measure", &["up", "run", "job"]),
     ("Look", &["jobs", "nodes", "devices", "get", "sql", "top"]),
     ("Change", &["set", "flush", "promote", "token", "account"]),
@@ -30,6 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),
+    ("Colmet", &["colmet-node"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];
 

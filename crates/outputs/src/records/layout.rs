@@ -44,12 +44,18 @@ impl Layout {
     /// The layout of an output with the options of this file; `None`: it names no cluster.
     pub(crate) fn of(config: &OutputConfig) -> Option<Self> {
         let option = |name| config.options.get(name).map_or("", String::as_str);
-        let mut events: Vec<_> = words(option(PERF_COUNTERS.name)).filter_map(event).collect();
+        let events = words(option(PERF_COUNTERS.name)).filter_map(event).collect();
+        let cluster = ClusterId::new(option(CLUSTER.name)).ok()?;
+        Some(Self::new(cluster, option(DOMAIN.name), events))
+    }
+
+    /// Records of the jobs of a cluster, with this domain of host names (possibly empty) and these columns of [`EVENTS`] as the
+    /// counters of perfhw. Events beyond its counters are left out.
+    pub fn new(cluster: ClusterId, domain: &str, mut events: Vec<&'static Column>) -> Self {
         let events_left_out = events.len().saturating_sub(PERFHW.columns.len());
         events.truncate(PERFHW.columns.len());
-        let cluster = ClusterId::new(option(CLUSTER.name)).ok()?;
-        let domain = option(DOMAIN.name).trim_start_matches('.').to_owned();
-        Some(Self { cluster, domain, events, events_left_out })
+        let domain = domain.trim_start_matches('.').to_owned();
+        Self { cluster, domain, events, events_left_out }
     }
 
     /// The name of a device's host: cut at the first dot, then the domain.
