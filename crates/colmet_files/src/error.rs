@@ -17,8 +17,8 @@ pub enum FileError {
         "it has {0}, which is not read; convert it with `h5repack -f SHUF -f GZIP=5 FILE COPY`"
     )]
     Unknown(String),
-    /// Another program wrote it, or this one with other options.
-    #[error("it was not written by this output with the same options")]
+    /// Another program wrote it.
+    #[error("another program wrote it")]
     Other,
     /// The file has as many jobs as it can hold.
     #[error("the file has {0} jobs, the most that it can have")]

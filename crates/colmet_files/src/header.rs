@@ -1,6 +1,7 @@
 //! Reads object headers of version 1 and the links of groups. Everything read is limited: a file may be damaged.
 
 use crate::error::{FileError, Result};
+pub(crate) use crate::io::size;
 use crate::io::u64_of;
 use crate::objects::{CONTINUATION, LINK, MESSAGE_BYTES, PREFIX_BYTES, SYMBOL_TABLE};
 use std::collections::{BTreeSet, VecDeque};
@@ -33,11 +34,6 @@ pub(crate) fn bytes_at(read: Read<'_>, address: u64, bytes: usize) -> Result<Vec
 pub(crate) fn number(bytes: &[u8], place: usize, size: usize) -> Result<u64> {
     let part = bytes.get(place..place.saturating_add(size));
     part.map(u64_of).ok_or(FileError::Damaged("a message is too short"))
-}
-
-/// A number that counts bytes in memory.
-pub(crate) fn size(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// The messages of an object header, in their order.

@@ -79,7 +79,7 @@ impl Index<'_> {
         }
         let right = self.path(io, level, number, chunk)?;
         let (first, second) = (self.key(0, chunk), self.key(number, chunk));
-        let end = self.key(number + 1, chunk);
+        let end = self.end_key(level + 1, number, chunk);
         let node = self.node(io, level + 1, &[(first, root), (second, right)], end)?;
         io.change(Step::Links, self.root_at, &node.to_le_bytes());
         Ok(())
@@ -103,7 +103,11 @@ impl Index<'_> {
         let entry = [self.key(number, chunk), child.to_le_bytes().to_vec()].concat();
         io.change(Step::Entries, entry_at(node, place), &entry);
         if place >= used {
-            io.change(Step::Entries, entry_at(node, place + 1), &self.key(number + 1, chunk));
+            io.change(
+                Step::Entries,
+                entry_at(node, place + 1),
+                &self.end_key(level, number, chunk),
+            );
             let count = u16::try_from(place + 1).unwrap_or(u16::MAX);
             io.change(Step::Links, node + 6, &count.to_le_bytes());
         }
@@ -114,7 +118,12 @@ impl Index<'_> {
     fn path(self, io: &mut Io, level: u8, number: u64, chunk: Chunk) -> Result<u64> {
         let child =
             if level == 0 { chunk.address } else { self.path(io, level - 1, number, chunk)? };
-        self.node(io, level, &[(self.key(number, chunk), child)], self.key(number + 1, chunk))
+        self.node(
+            io,
+            level,
+            &[(self.key(number, chunk), child)],
+            self.end_key(level, number, chunk),
+        )
     }
 
     fn node(self, io: &mut Io, level: u8, entries: &[(Vec<u8>, u64)], end: Vec<u8>) -> Result<u64> {
@@ -129,6 +138,13 @@ impl Index<'_> {
         bytes.extend(end);
         bytes.resize(usize::try_from(NODE_BYTES).unwrap_or_default(), 0);
         io.add(&bytes, ENTRY_BYTES, ENTRY_BYTES - HEAD_BYTES)
+    }
+
+    /// The last key of a node in which this chunk is in the last entry. Above leaves it is the end of what the entry can have,
+    /// because HDF5 looks for no chunk beyond it.
+    fn end_key(self, level: u8, number: u64, chunk: Chunk) -> Vec<u8> {
+        let each = ENTRIES.saturating_pow(u32::from(level));
+        self.key((number / each + 1) * each, chunk)
     }
 
     fn key(self, number: u64, chunk: Chunk) -> Vec<u8> {

@@ -5,13 +5,16 @@
 //! power loss finds a file that is valid.
 
 use crate::error::{FileError, Result};
-use crate::objects::{END_AT, SIGNATURE, superblock};
+use crate::objects::{END_AT, SIGNATURE, SUPERBLOCK_BYTES, superblock};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The file grows in steps of this size, because its end is durable before anything leads beyond the old one.
-const STEP: u64 = 1024 * 1024;
+/// Beyond its last object, the file has an empty end of at least this size, which needs no space on a disk. A reader reads
+/// nothing beyond the end that the file had when it was opened, but follows what is written later.
+const MARGIN: u64 = 64 * 1024 * 1024;
+/// Where the end of the last object is noted, after the superblock: nothing of HDF5 is there.
+const FREE_AT: u64 = SUPERBLOCK_BYTES;
 /// No change is longer.
 const CHANGE_BYTES: u64 = 64;
 
@@ -40,30 +43,41 @@ pub(crate) struct Io {
 impl Io {
     /// Begins an empty file. The root group is the first object.
     pub(crate) fn create(file: File, root: u64) -> Result<Self> {
-        file.set_len(STEP)?;
+        file.set_len(MARGIN)?;
         file.sync_data()?;
-        file.write_all_at(&superblock(STEP, root), 0)?;
-        Ok(Self { file, free: root, end: STEP, changes: Default::default() })
+        file.write_all_at(&superblock(MARGIN, root), 0)?;
+        Ok(Self { file, free: root, end: MARGIN, changes: Default::default() })
     }
 
-    /// Continues a file of [`Io::create`]. What is beyond its last object is not known, so new objects go to its end.
+    /// Continues a file of [`Io::create`].
     pub(crate) fn open(file: File) -> Result<Self> {
-        let mut head = [0; 48];
+        let mut head = [0; 104];
         file.read_exact_at(&mut head, 0)?;
-        let (start, end) = head.split_at(usize::try_from(END_AT).unwrap_or_default());
-        let end = u64_of(end);
-        if !start.starts_with(SIGNATURE) || file.metadata()?.len() < end {
+        let number = |at: u64| head.get(size(at)..).map(u64_of).unwrap_or_default();
+        let (end, free) = (number(END_AT), number(FREE_AT));
+        let is_whole = free > FREE_AT && free <= end && file.metadata()?.len() >= end;
+        if !head.starts_with(SIGNATURE) || !is_whole {
             return Err(FileError::Damaged("its end"));
         }
-        Ok(Self { file, free: end, end, changes: Default::default() })
+        Ok(Self { file, free, end, changes: Default::default() })
+    }
+
+    /// Takes the empty end away. A file that is continued gets one again.
+    pub(crate) fn trim(&mut self) -> Result<()> {
+        // First what readers check, then what it is checked with.
+        self.file.write_all_at(&self.free.to_le_bytes(), END_AT)?;
+        self.file.sync_data()?;
+        self.file.set_len(self.free)?;
+        self.end = self.free;
+        Ok(())
     }
 
     /// Reserves bytes at an address of which the rest, divided by `align`, is `rest`.
     pub(crate) fn reserve(&mut self, bytes: u64, align: u64, rest: u64) -> Result<u64> {
         let address = self.free.saturating_sub(rest).next_multiple_of(align) + rest;
         let free = address + bytes;
-        if free > self.end {
-            let end = free.next_multiple_of(STEP);
+        if free + MARGIN > self.end {
+            let end = (free + 2 * MARGIN).next_multiple_of(MARGIN);
             self.file.set_len(end)?;
             self.file.sync_data()?;
             self.file.write_all_at(&end.to_le_bytes(), END_AT)?;
@@ -116,6 +130,7 @@ impl Io {
 
     /// Makes everything durable and visible.
     pub(crate) fn publish(&mut self) -> Result<()> {
+        self.file.write_all_at(&self.free.to_le_bytes(), FREE_AT)?;
         self.file.sync_data()?;
         for (step, changes) in self.changes.iter_mut().enumerate() {
             let is_used = !changes.is_empty();
@@ -134,6 +149,11 @@ impl Io {
     pub(crate) fn bytes(&self) -> u64 {
         self.free
     }
+}
+
+/// A number that counts bytes in memory.
+pub(crate) fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// The first 8 bytes as a number; missing ones are 0.

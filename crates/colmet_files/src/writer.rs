@@ -19,8 +19,11 @@ use std::time::Duration;
 
 /// Most jobs of a file: an object header has at most 65 535 messages.
 pub const JOBS_MAX: usize = 50_000;
+/// The highest level of deflate.
+const LEVEL_MAX: u32 = 9;
 /// Records of which the rows are in memory at once: at most 10 MB.
 const RECORDS_AT_ONCE: usize = 1024;
+
 /// A file that is written.
 #[derive(Debug)]
 pub struct Writer {
@@ -77,20 +80,18 @@ impl Writer {
         Self { io, level, layouts, root, jobs: BTreeMap::new(), tables: BTreeMap::new(), old }
     }
 
-    /// Continues a file of this writer with the same level.
+    /// Continues a file of this writer with its level.
     ///
     /// # Errors
-    /// It is damaged, or another program or level wrote it, or the system rejects it.
-    pub fn open(file: File, level: u32) -> Result<Self> {
+    /// It is damaged, or another program wrote it, or the system rejects it.
+    pub fn open(file: File) -> Result<Self> {
         let io = Io::open(file)?;
         let header = SUPERBLOCK_BYTES.next_multiple_of(ALIGN);
         let (root, links) = read_group(&io, header)?;
-        let expected = objects::group(&root_attributes(level)).concat();
-        let mut found = vec![0; expected.len()];
+        let mut found = vec![0; objects::group(&root_attributes(0)).concat().len()];
         io.read(header + PREFIX_BYTES, &mut found)?;
-        if found != expected {
-            return Err(FileError::Other);
-        }
+        let is_of = |level: &u32| objects::group(&root_attributes(*level)).concat() == found;
+        let level = (0..=LEVEL_MAX).find(is_of).ok_or(FileError::Other)?;
         let mut writer = Self::new(io, level, root);
         for (name, header) in links {
             let job = name.strip_prefix("job_").and_then(|job| job.parse().ok());
@@ -111,6 +112,14 @@ impl Writer {
     /// Bytes of the file without its empty end.
     pub fn bytes(&self) -> u64 {
         self.io.bytes()
+    }
+
+    /// Takes the empty end of the file away, which a file that grows has.
+    ///
+    /// # Errors
+    /// The system rejects it.
+    pub fn trim(&mut self) -> Result<()> {
+        self.io.trim()
     }
 
     /// Whether these records fit.
@@ -322,10 +331,12 @@ mod tests {
             let records: Vec<_> = jobs.clone().map(|job| record(job, second)).collect();
             writer.append(&records, NOW).unwrap();
         }
+        // As after a kill.
         drop(writer);
-        assert!(matches!(Writer::open(file(&path), 2), Err(FileError::Other)));
-        let mut writer = Writer::open(file(&path), 1).unwrap();
+        let mut writer = Writer::open(file(&path)).unwrap();
         writer.append(&[record(5, 2), record(9000, 2)], NOW).unwrap();
+        writer.trim().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), writer.bytes());
         let mut found = Reader::open(&path).unwrap().jobs().unwrap();
         found.sort_unstable();
         assert_eq!(found, jobs.chain([9000]).collect::<Vec<_>>());
@@ -349,7 +360,7 @@ mod tests {
             let noted = writer.rows_before(&records(rows..rows * 10));
             assert_eq!((noted[0].before, noted[0].added), (60, 540));
             writer.append(&records(rows..rows * 10), NOW).unwrap();
-            let mut writer = Writer::open(file(&path), level).unwrap();
+            let mut writer = Writer::open(file(&path)).unwrap();
             writer.cut(&noted).unwrap();
             assert_eq!(seconds(&path, 7), (0..rows).collect::<Vec<_>>());
             writer.append(&records(rows..rows * 3), NOW).unwrap();
@@ -388,8 +399,9 @@ mod tests {
         let path = dir.path().join("a");
         let mut writer = Writer::create(file(&path), 3).unwrap();
         writer.append(&(0..300).map(|second| record(7, second)).collect::<Vec<_>>(), NOW).unwrap();
+        writer.trim().unwrap();
         let whole = std::fs::read(&path).unwrap();
-        let used = size(writer.bytes());
+        let used = whole.len();
         // Bytes in turn: no panic, and no endless reading.
         for place in (0..used).step_by(61) {
             let damaged = file(&path);
@@ -399,10 +411,10 @@ mod tests {
                     reader.rows(&table, &mut |_| ControlFlow::Continue(())).ok();
                 }
             }
-            Writer::open(file(&path), 3).ok();
+            Writer::open(file(&path)).ok();
             damaged.write_all_at(&whole[place..=place], place as u64).unwrap();
         }
         std::fs::write(&path, &whole[..used / 2]).unwrap();
-        assert!(Writer::open(file(&path), 3).is_err());
+        assert!(Writer::open(file(&path)).is_err());
     }
 }

@@ -5,7 +5,8 @@
 //! a [`Spec`], a pure encoder, and [`Output::write`].
 //!
 //! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
-//!   Colmet's records. `files`: an output's own files.
+//!   Colmet's records. `files`: an output's own files. `written_file`: those
+//!   for other programs.
 //! - `delivering`: from the store to the output: selection, windows, retries, status.
 //! - `list`: the kinds.
 
@@ -16,6 +17,7 @@ mod portion;
 mod records;
 mod row;
 mod spec;
+mod written_file;
 
 pub use delivering::outputs::Outputs;
 pub use delivering::status::{OutputState, OutputStatus};

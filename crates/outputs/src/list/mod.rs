@@ -1,6 +1,7 @@
 //! The kinds of outputs: one file and one word here each.
 
 mod file;
+mod hdf5;
 mod reference;
 
 use crate::spec::Spec;
@@ -8,7 +9,7 @@ use config::{OutputConfig, OutputKind};
 pub use reference::reference;
 
 /// Every kind, in the order of the manual.
-pub const ALL: &[&Spec] = &[&file::SPEC];
+pub const ALL: &[&Spec] = &[&file::SPEC, &hdf5::SPEC];
 
 /// The kinds as the configuration sees them.
 pub fn kinds() -> Vec<OutputKind> {

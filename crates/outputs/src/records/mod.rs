@@ -13,5 +13,5 @@ mod taking;
 mod tests;
 
 pub use layout::Layout;
-pub(crate) use layout::{CLUSTER, DOMAIN, PERF_COUNTERS};
+pub(crate) use layout::{CLUSTER, DOMAIN, NEEDS_CLUSTER, PERF_COUNTERS};
 pub(crate) use taking::{LeftOut, Records};
