@@ -32,6 +32,7 @@ pub(crate) enum Commands {
     Account(change::access::AccountArgs),
     Audit(look::audit::AuditArgs),
     Outputs(look::outputs::OutputsArgs),
+    Extract(look::extract::ExtractArgs),
     Top(node::top::TopArgs),
     Sources(node::sources_of_node::SourcesArgs),
     Doctor(node::doctor::DoctorArgs),

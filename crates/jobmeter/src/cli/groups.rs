@@ -23,6 +23,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "verify",
             "audit",
             "outputs",
+            "extract",
             "dashboards",
             "completions",
             "man",
