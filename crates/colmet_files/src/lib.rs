@@ -4,7 +4,7 @@
 //! Numbers are little-endian, addresses have 8 bytes.
 //!
 //! - [`error`]: why a file is not read or written. `layout`: the columns and rows of a backend's table. `filters`: shuffle
-//!   and deflate. `objects`: the bytes of headers and messages. `io`: a file whose pointers change after its data.
+//!   and deflate. `objects`: the bytes of headers and messages. `io`: a file in which pointers change after the data.
 //! - `header`: reads object headers. `index`, `groups` and `chunks`: the parts that grow. `types` and [`reader`]: read files,
 //!   Colmet's own too. [`writer`]: appends records.
 

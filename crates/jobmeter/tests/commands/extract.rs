@@ -108,9 +108,10 @@ fn our_files_are_read_with_the_tables_that_colmets_program_ignores() {
     assert_eq!(found["nothing"], json!([null, null, null]));
     let found = lists(&jobmeter(&[prefix, "7", "202", "999", "VmRSS"]));
     assert_eq!(found, json!({"VmRSS": [404], "timestamp": [202], "hostname": ["n1"]}));
+    let shorter = prefix.strip_suffix('a').unwrap();
     // A name that only begins like a prefix, a job and a time without records.
     for (words, code) in [
-        ([&prefix[..prefix.len() - 1], "7", "0", "999", "VmRSS"], 2),
+        ([shorter, "7", "0", "999", "VmRSS"], 2),
         ([prefix, "8", "0", "999", "VmRSS"], 4),
         ([prefix, "7", "103", "199", "VmRSS"], 4),
         ([prefix, "7", "x", "199", "VmRSS"], 2),

@@ -38,7 +38,7 @@ def collect(path, *frames):
         uri = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     main = "from colmet.collector.main import main; main()"
     options = ["-s", "0.1", "--zeromq-bind-uri", uri, "--hdf5-filepath", path]
-    options += ["--hdf5-complevel", "5", "-v"]
+    options += ["--hdf5-complevel", "5", "-vv"]
     collector = subprocess.Popen([sys.executable, "-u", "-c", main, *options], stderr=subprocess.PIPE, text=True)
     try:
         sender = zmq.Context.instance().socket(zmq.PUSH)
@@ -52,12 +52,12 @@ def collect(path, *frames):
                 message = message[:at] + message[at + NVIDIA_BYTES:]
             expected += message.count(b"_default\0")
             sender.send(message)
-        # A signal during a write would repeat it.
+        # A signal before it forgets what it wrote would repeat that: it has forgotten it when it receives again.
         written = 0
         for line in collector.stderr:
             pushed = re.search(r"HDF5: Pushed (\d+) metrics", line)
             written += int(pushed[1]) if pushed else 0
-            if written == expected:
+            if written == expected and "Gathering the metrics" in line:
                 break
         collector.send_signal(signal.SIGTERM)
         threading.Thread(target=collector.stderr.read, daemon=True).start()
