@@ -98,6 +98,7 @@ packages() {
     command -v ipmi_sim >/dev/null || missing+=(openipmi)
     command -v ipmitool >/dev/null || missing+=(ipmitool)
     command -v openssl >/dev/null || missing+=(openssl)
+    command -v h5dump >/dev/null || missing+=(hdf5-tools)
     [ -x /usr/sbin/slurmctld ] || missing+=(slurmctld)
     [ -x /usr/sbin/slurmd ] || missing+=(slurmd)
     [ -x /usr/sbin/slurmdbd ] || missing+=(slurmdbd)

@@ -33,6 +33,7 @@ pub(crate) enum Commands {
     Audit(look::audit::AuditArgs),
     Outputs(look::outputs::OutputsArgs),
     Fill(look::outputs::FillArgs),
+    Extract(look::extract::ExtractArgs),
     Top(node::top::TopArgs),
     Sources(node::sources_of_node::SourcesArgs),
     Doctor(node::doctor::DoctorArgs),

@@ -26,6 +26,7 @@ use measure::run::options::RunArgs;
 use model::DeviceId;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Server URL of `jobmeter up` if no server is recorded.
@@ -37,7 +38,7 @@ const NOT_FOUND: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
+    let words = own_words(std::env::args_os().collect());
     if let [_, word, rest @ ..] = &words[..]
         && word == measure::exec::COMMAND
     {
@@ -66,6 +67,15 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
+}
+
+/// The words of the command line. A link to the program that is named `colmet_extract` is the command `extract`.
+fn own_words(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|word| Path::new(word).file_stem());
+    if name.is_some_and(|name| name == look::extract::NAME) {
+        words.insert(1, "extract".into());
+    }
+    words
 }
 
 /// Prints clap's output: help, version, or an error in the arguments.
@@ -147,6 +157,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Commands::Man(args) => manual::man(args, cli::command()),
         Commands::Dashboards(args) => operate::dashboards::dashboards(args),
         Commands::ColmetNode(args) => args.run(),
+        Commands::Extract(args) => look::extract::extract(args),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
         Commands::Poll(args) => match operate::poll::poll(args, &poller_flags(matches))? {},
@@ -261,6 +272,7 @@ fn execute(
         | Commands::Man(_)
         | Commands::Dashboards(_)
         | Commands::ColmetNode(_)
+        | Commands::Extract(_)
         | Commands::Run(_)
         | Commands::Poll(_)
         | Commands::Feed(_)

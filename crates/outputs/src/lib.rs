@@ -6,7 +6,7 @@
 //!
 //! - `spec`: what a kind declares. `portion`: what an output writes. `row`: a sample as a line of JSON. `records`: samples as
 //!   Colmet's records. `fructosa`: samples as the values of FrUCToSA's sensors. `graphite_path`: a series as a path.
-//!   `files`: an output's own files.
+//!   `files`: an output's own files. `written_file`: those for other programs.
 //! - `delivering`: from the store to the output: selection, windows, retries, rejected data, status.
 //! - `list`: the kinds.
 
@@ -19,6 +19,7 @@ mod portion;
 mod records;
 mod row;
 mod spec;
+mod written_file;
 
 pub use delivering::fills::{FILLS_MAX, FillError, FillState, FillStatus};
 pub use delivering::outputs::Outputs;

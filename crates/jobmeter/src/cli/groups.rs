@@ -24,6 +24,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "audit",
             "outputs",
             "fill",
+            "extract",
             "dashboards",
             "completions",
             "man",

@@ -3,6 +3,7 @@
 
 mod every_command;
 mod exits;
+mod extract;
 mod faulty_files;
 mod hostile;
 mod lists;

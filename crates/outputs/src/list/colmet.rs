@@ -3,10 +3,11 @@
 //! A collector acknowledges nothing. A message counts as sent when its last byte is in the kernel's buffer. While no collector
 //! is there, or it does not read, the output waits: the store is the buffer.
 
-use crate::list::file::{NEEDS_CLUSTER, option};
 use crate::portion::Portion;
+use crate::records::NEEDS_CLUSTER;
 use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
 use crate::spec::{Guarantee, Output, Spec, WriteError};
+use crate::written_file::option;
 use colmet::frame::{self, EncodeError};
 use colmet::record::Record;
 use config::OutputConfig;

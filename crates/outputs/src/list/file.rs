@@ -5,19 +5,18 @@
 
 use crate::files::{read_if_there, replace_durably};
 use crate::portion::Portion;
-use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
+use crate::records::{CLUSTER, DOMAIN, Layout, NEEDS_CLUSTER, PERF_COUNTERS};
 use crate::row::{SeriesText, text, write_line, write_time};
 use crate::spec::{FillTimes, Guarantee, OpenFill, Output, Spec, WriteError};
+use crate::written_file::{
+    FileRules, GROUP, MODE, OwnFile, ROTATE_BYTES, ROTATE_DAILY, check_group, check_path, option,
+    set_aside,
+};
 use config::OutputConfig;
 use jiff::tz::TimeZone;
-use kernel::Root;
-use kernel::user_files::groups;
 use model::setting::{Kind, OptionSpec};
 use model::{Gap, Timestamp};
-use parking_lot::Mutex;
-use rustix::fs::{Gid, Mode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -31,9 +30,6 @@ const STDOUT: &str = "-";
 /// The formats.
 const JSON: &str = "json";
 const COLMET: &str = "colmet";
-/// Why a configuration is rejected.
-pub(super) const NEEDS_CLUSTER: &str =
-    "Colmet's records have only a job's number: it needs `cluster`, the cluster of the jobs";
 
 /// The kind.
 pub(super) const SPEC: Spec = Spec {
@@ -56,30 +52,10 @@ pub(super) const SPEC: Spec = Spec {
         CLUSTER,
         DOMAIN,
         PERF_COUNTERS,
-        OptionSpec {
-            name: "rotate_bytes",
-            kind: Kind::Bytes { min: 4096, max: 1 << 50 },
-            default: "1GiB",
-            help: "When the file has this size, it is renamed to `PATH.TIME` and a new one begins. Rotated files remain.",
-        },
-        OptionSpec {
-            name: "rotate_daily",
-            kind: Kind::Switch,
-            default: "false",
-            help: "Whether a new file also begins each day (UTC).",
-        },
-        OptionSpec {
-            name: "mode",
-            kind: Kind::TextOf("MODE", is_mode),
-            default: "0640",
-            help: "Permissions of the file.",
-        },
-        OptionSpec {
-            name: "group",
-            kind: Kind::Text("GROUP"),
-            default: "",
-            help: "Group of the file, by name or number; the server must be a member of it, or root.",
-        },
+        ROTATE_BYTES,
+        ROTATE_DAILY,
+        MODE,
+        GROUP,
     ],
     guarantee,
     check,
@@ -101,44 +77,6 @@ fn path_of(config: &OutputConfig) -> &str {
     option(config, "path")
 }
 
-pub(super) fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
-    config.options.get(name).map_or("", String::as_str)
-}
-
-fn is_mode(text: &str) -> Result<(), String> {
-    mode_of(text)
-        .map(drop)
-        .ok_or_else(|| format!("`{text}` is no mode such as 0640, which others cannot write"))
-}
-
-/// Permission bits with which the owner alone may write.
-fn mode_of(text: &str) -> Option<u32> {
-    let is_octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
-    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
-    mode.filter(|mode| mode & !0o755 == 0 && mode & 0o200 != 0)
-}
-
-/// The ID of the group of a file.
-///
-/// # Errors
-/// No group has this name.
-fn group_of(text: &str) -> Result<Option<u32>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    // The largest number means "unchanged" to the kernel.
-    if let Some(gid) = text.parse().ok().filter(|gid| *gid != u32::MAX) {
-        return Ok(Some(gid));
-    }
-    let root = Root::live().map_err(|error| error.to_string())?;
-    let mut file = Vec::new();
-    root.read("etc/group", &mut file).map_err(|error| error.to_string())?;
-    let found = groups(&file).find(|group| group.name == text).map(|group| group.gid);
-    found
-        .map(Some)
-        .ok_or_else(|| format!("there is no group `{text}` in /etc/group; write its number"))
-}
-
 /// Whether records are wanted, and their cluster is not known.
 fn lacks_cluster(config: &OutputConfig) -> bool {
     is_colmet(config) && Layout::of(config).is_none()
@@ -146,9 +84,7 @@ fn lacks_cluster(config: &OutputConfig) -> bool {
 
 fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
-    if let Err(what) = group_of(option(config, "group")) {
-        wrong.push(("group", what));
-    }
+    wrong.extend(check_group(config));
     if lacks_cluster(config) {
         wrong.push((CLUSTER.name, NEEDS_CLUSTER.to_owned()));
     }
@@ -160,26 +96,6 @@ fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
         path => wrong.extend(check_path(path).err().map(|what| ("path", what))),
     }
     wrong
-}
-
-/// Checks that a file of this path can be written.
-///
-/// # Errors
-/// It cannot, and what to do.
-fn check_path(path: &str) -> Result<(), String> {
-    let file = Path::new(path);
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_other = file.symlink_metadata().is_ok_and(|about| !about.is_file());
-    if path.ends_with('/') || file.is_dir() {
-        return Err(format!("{path} is a folder; name a file"));
-    }
-    if path.contains('\0') || is_other {
-        return Err(format!("{} is no regular file", path.escape_debug()));
-    }
-    if !dir.is_dir() {
-        return Err(format!("there is no folder {}; create it", dir.display()));
-    }
-    kernel::trust::check_way(dir).map_err(|error| error.to_string())
 }
 
 fn open(config: &OutputConfig, folder: &Path) -> Result<Box<dyn Output>, WriteError> {
@@ -220,7 +136,7 @@ fn open_fill(
     });
     let path = format!("{}.fill-{from}-{to}.{requested}", path_of(config));
     let file = rotated(config, path.into(), folder, encode_json)?;
-    Ok(Box::new(RotatedFile { rotate_bytes: u64::MAX, rotate_daily: false, ..file }))
+    Ok(Box::new(RotatedFile { rules: file.rules.of_one_file(), ..file }))
 }
 
 fn rotated(
@@ -229,15 +145,11 @@ fn rotated(
     folder: &Path,
     encode: Encode,
 ) -> Result<RotatedFile, WriteError> {
-    let bytes = model::setting::parse_bytes(option(config, "rotate_bytes"));
     Ok(RotatedFile {
         encode,
         path,
         mark: folder.join(MARK),
-        rotate_bytes: bytes.unwrap_or(1 << 30),
-        rotate_daily: option(config, "rotate_daily") == "true",
-        mode: mode_of(option(config, "mode")).unwrap_or(0o640),
-        group: group_of(option(config, "group")).map_err(WriteError::new)?,
+        rules: FileRules::of(config).map_err(WriteError::new)?,
         file: None,
     })
 }
@@ -337,41 +249,11 @@ impl Begun {
     }
 }
 
-/// Device and inode of each file that an output of this program writes.
-static WRITTEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
-
-/// An open file that no other output of this program writes. A lock of the file itself would need no right to write: every
-/// reader could hold it.
-struct OwnFile {
-    file: File,
-    id: (u64, u64),
-}
-
-impl OwnFile {
-    fn new(file: File) -> io::Result<Self> {
-        let about = file.metadata()?;
-        let id = (about.dev(), about.ino());
-        if WRITTEN.lock().insert(id) {
-            return Ok(Self { file, id });
-        }
-        Err(io::Error::other("another output writes it; choose another path"))
-    }
-}
-
-impl Drop for OwnFile {
-    fn drop(&mut self) {
-        WRITTEN.lock().remove(&self.id);
-    }
-}
-
 struct RotatedFile {
     encode: Encode,
     path: PathBuf,
     mark: PathBuf,
-    rotate_bytes: u64,
-    rotate_daily: bool,
-    mode: u32,
-    group: Option<u32>,
+    rules: FileRules,
     /// The file that was written last.
     file: Option<OwnFile>,
 }
@@ -390,10 +272,10 @@ impl Output for RotatedFile {
         }
         if !bytes.is_empty() {
             let about = own.file.metadata().map_err(failed())?;
-            if about.len() > 0 && self.is_full(&about) {
-                self.rotate().map_err(failed())?;
+            if about.len() > 0 && self.rules.is_full(about.len(), &about) {
+                set_aside(&path).map_err(failed())?;
                 drop(own);
-                own = self.open_file().map_err(failed())?;
+                own = self.rules.open(&path).map_err(failed())?;
             }
             self.note(portion.mark, &own.file, &bytes).map_err(WriteError::at(&self.mark))?;
             append(&mut own.file, &bytes).map_err(failed())?;
@@ -416,62 +298,10 @@ fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 impl RotatedFile {
     /// The file that was written last, if it still has its name; otherwise a new one.
     fn current_file(&mut self) -> io::Result<OwnFile> {
-        if let Some(own) = self.file.take()
-            && let Ok(about) = self.path.symlink_metadata()
-            && own.id == (about.dev(), about.ino())
-        {
-            return Ok(own);
+        match self.file.take().filter(|own| own.is_at(&self.path)) {
+            Some(own) => Ok(own),
+            None => self.rules.open(&self.path),
         }
-        self.open_file()
-    }
-
-    /// Opens the file. One without content gets its mode and group.
-    fn open_file(&self) -> io::Result<OwnFile> {
-        let file = kernel::trust::no_link(&self.path, 0o600)?;
-        let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
-        let own = OwnFile::new(file)?;
-        if about.len() == 0 {
-            if let Some(gid) = self.group {
-                rustix::fs::fchown(&own.file, None, Some(Gid::from_raw(gid)))?;
-            }
-            rustix::fs::fchmod(&own.file, Mode::from_bits_truncate(self.mode))?;
-            self.sync_folder()?;
-        }
-        Ok(own)
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
-    }
-
-    fn is_full(&self, about: &fs::Metadata) -> bool {
-        const DAY_S: i64 = 86_400;
-        let today = jiff::Timestamp::now().as_second().div_euclid(DAY_S);
-        about.len() >= self.rotate_bytes
-            || (self.rotate_daily && about.mtime().div_euclid(DAY_S) < today)
-    }
-
-    /// Renames the file to `PATH.TIME`, or `PATH.TIME-N` if that exists.
-    fn rotate(&self) -> io::Result<()> {
-        let now = jiff::Timestamp::now().to_zoned(TimeZone::UTC);
-        let time = now.strftime("%Y%m%dT%H%M%SZ");
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{time}"));
-        let mut free = PathBuf::from(&name);
-        for number in 1.. {
-            if !free.try_exists()? {
-                break;
-            }
-            let mut next = name.clone();
-            next.push(format!("-{number}"));
-            free = next.into();
-        }
-        fs::rename(&self.path, free)?;
-        self.sync_folder()
     }
 
     /// What was noted before the last portion. A damaged note is none: it was never needed if its write was cut short.

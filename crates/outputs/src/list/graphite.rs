@@ -6,6 +6,7 @@ use crate::fructosa::Fructosa;
 use crate::graphite_path::{is_plain, path_of, write_path};
 use crate::portion::{Portion, rows};
 use crate::spec::{Guarantee, Output, Spec, WriteError};
+use crate::written_file::option;
 use config::OutputConfig;
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec, parse_duration};
@@ -75,10 +76,6 @@ pub(super) const SPEC: Spec = Spec {
     resend: |config| parse_duration(option(config, "resend")).filter(|time| !time.is_zero()),
     ..Spec::DEFAULT
 };
-
-fn option<'a>(config: &'a OutputConfig, name: &str) -> &'a str {
-    config.options.get(name).map_or("", String::as_str)
-}
 
 fn is_address(text: &str) -> Result<(), String> {
     let parts = text.rsplit_once(':');

@@ -4,6 +4,7 @@ mod colmet;
 mod elasticsearch;
 mod file;
 mod graphite;
+mod hdf5;
 mod reference;
 
 use crate::spec::Spec;
@@ -11,7 +12,8 @@ use config::{OutputConfig, OutputKind};
 pub use reference::reference;
 
 /// Every kind, in the order of the manual.
-pub const ALL: &[&Spec] = &[&file::SPEC, &colmet::SPEC, &elasticsearch::SPEC, &graphite::SPEC];
+pub const ALL: &[&Spec] =
+    &[&file::SPEC, &hdf5::SPEC, &colmet::SPEC, &elasticsearch::SPEC, &graphite::SPEC];
 
 /// The kinds as the configuration sees them.
 pub fn kinds() -> Vec<OutputKind> {

@@ -12,6 +12,9 @@ pub(crate) const CLUSTER: OptionSpec = OptionSpec {
     default: "",
     help: "Colmet's records: the cluster of their jobs. They have only a job's number, so jobs of other clusters are left out and counted.",
 };
+/// Why a configuration without it is rejected.
+pub(crate) const NEEDS_CLUSTER: &str =
+    "Colmet's records have only a job's number: it needs `cluster`, the cluster of the jobs";
 /// The domain of host names.
 pub(crate) const DOMAIN: OptionSpec = OptionSpec {
     name: "domain",

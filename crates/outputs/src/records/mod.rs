@@ -14,7 +14,7 @@ mod taking;
 mod tests;
 
 pub use layout::Layout;
-pub(crate) use layout::{CLUSTER, DOMAIN, PERF_COUNTERS};
+pub(crate) use layout::{CLUSTER, DOMAIN, NEEDS_CLUSTER, PERF_COUNTERS};
 pub(crate) use making::source as source_of;
 pub use of_batches::NodeRecords;
 pub(crate) use taking::{LeftOut, Records};

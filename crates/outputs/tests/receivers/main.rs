@@ -13,6 +13,7 @@ mod colmet;
 #[path = "../delivery/documents.rs"]
 mod documents;
 mod graphite;
+mod hdf5;
 #[allow(dead_code, reason = "the tests of delivery use the rest")]
 #[path = "../delivery/kit.rs"]
 mod kit;
