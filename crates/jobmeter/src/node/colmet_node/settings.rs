@@ -252,7 +252,7 @@ mod tests {
             "cpu_cycles,cache_l1d,cpu_clock,dummy,task_clock"
         );
         let power = ["--enable-ipmipower", "--ipmipower-cmd", "/bin/power", "5"];
-        assert_eq!(option(&power, "exec", "command"), "/bin/power\x0005\0");
+        assert_eq!(option(&power, "exec", "command"), "/bin/power\x005\0");
         assert_eq!(option(&power, "exec", "metric"), "exec_value_watts");
     }
 
