@@ -1,5 +1,5 @@
-//! The rows of a table in chunks. The last chunk is not compressed, so its rows are written one after the other. A full chunk is
-//! compressed to another address.
+//! The rows of a table in chunks. The last chunk is not compressed, so its rows are written one after the other. A full chunk,
+//! and the last one of a table that gets no more rows, is compressed to another address.
 
 use crate::error::{FileError, Result};
 use crate::filters::{deflate, inflate, shuffle, unshuffle};
@@ -57,6 +57,23 @@ impl Chunks<'_> {
         Ok(())
     }
 
+    /// Compresses the last chunk of a table, which has this number of rows.
+    pub(crate) fn pack_last(&mut self, root_at: u64, number: u64, rows: usize) -> Result<()> {
+        let index = Index { root_at, layout: self.layout };
+        let Some(plain) = index.get(self.io, number)? else { return Ok(()) };
+        if plain.left_out != BOTH_FILTERS {
+            return Ok(());
+        }
+        let mut all = vec![0; self.layout.chunk_bytes()];
+        // Beyond them are rows that an earlier use of the address left.
+        let written = all.get_mut(..rows * self.layout.row_bytes).ok_or(FileError::Other)?;
+        self.io.read(plain.address, written)?;
+        let chunk = self.packed(&all)?;
+        index.put(self.io, number, chunk)?;
+        self.old.push_back((self.now, plain.address));
+        Ok(())
+    }
+
     /// A chunk of which the rows are not compressed.
     fn plain_of(&mut self, found: Option<Chunk>) -> Result<Chunk> {
         let left_out = if self.level > 0 { BOTH_FILTERS } else { 0 };
@@ -72,7 +89,7 @@ impl Chunks<'_> {
             }
             None => self.io.reserve(bytes as u64, 8, 0)?,
         };
-        // After a cut, the last chunk may be a compressed one.
+        // The last chunk is compressed after a cut, and of a table that was quiet.
         if let Some(found) = found {
             let mut packed = vec![0; size(u64::from(found.bytes)).min(bytes)];
             self.io.read(found.address, &mut packed)?;

@@ -2,6 +2,9 @@
 //!
 //! Rows become visible with the number of rows of their table, and everything of an append is durable when it returns.
 
+#[cfg(test)]
+mod tests;
+
 use crate::chunks::Chunks;
 use crate::error::{FileError, Result};
 use crate::groups::{
@@ -23,6 +26,10 @@ pub const JOBS_MAX: usize = 50_000;
 const LEVEL_MAX: u32 = 9;
 /// Records of which the rows are in memory at once: at most 10 MB.
 const RECORDS_AT_ONCE: usize = 1024;
+/// A table without a new row for this time gets its last chunk compressed.
+const QUIET: Duration = Duration::from_secs(300);
+/// Most such chunks of one append.
+const PACKED_AT_ONCE: usize = 64;
 
 /// A file that is written.
 #[derive(Debug)]
@@ -34,6 +41,10 @@ pub struct Writer {
     root: Group,
     jobs: BTreeMap<u64, Group>,
     tables: BTreeMap<TableKey, Table>,
+    /// Tables of which the last chunk is not compressed, and when they had a row. A table is there once.
+    plain: VecDeque<(Duration, TableKey)>,
+    /// Whether a change failed: the file is not what this writer has in memory.
+    has_failed: bool,
     /// Old addresses of chunks of each layout, and when they became old.
     old: Vec<VecDeque<(Duration, u64)>>,
 }
@@ -45,6 +56,10 @@ type TableKey = (u64, usize);
 struct Table {
     header: u64,
     rows: u64,
+    /// When it got its last row.
+    written: Duration,
+    /// Whether it is among those with a plain chunk.
+    is_plain: bool,
 }
 
 /// How many rows a table has before some records, and how many of them it gets.
@@ -77,7 +92,9 @@ impl Writer {
         let backends = BACKENDS.into_iter().filter(|backend| backend.is_of_python());
         let layouts: Vec<_> = backends.map(Layout::new).collect();
         let old = layouts.iter().map(|_| VecDeque::new()).collect();
-        Self { io, level, layouts, root, jobs: BTreeMap::new(), tables: BTreeMap::new(), old }
+        let (jobs, tables) = (BTreeMap::new(), BTreeMap::new());
+        let plain = VecDeque::new();
+        Self { io, level, layouts, root, jobs, tables, plain, has_failed: false, old }
     }
 
     /// Continues a file of this writer with its level.
@@ -103,7 +120,8 @@ impl Writer {
                 let layout = writer.layouts.iter().position(|layout| layout.backend.id == name);
                 let layout = layout.ok_or(FileError::Other)?;
                 let rows = writer.io.read_u64(header + ROWS_AT)?;
-                writer.tables.insert((job, layout), Table { header, rows });
+                let table = Table { header, rows, written: Duration::ZERO, is_plain: false };
+                writer.keep((job, layout), table);
             }
         }
         Ok(writer)
@@ -114,12 +132,58 @@ impl Writer {
         self.io.bytes()
     }
 
-    /// Takes the empty end of the file away, which a file that grows has.
+    /// Compresses what is not, as long as there is time, and takes the empty end of the file away, which a file that grows has.
     ///
     /// # Errors
     /// The system rejects it.
-    pub fn trim(&mut self) -> Result<()> {
+    pub fn close(&mut self, has_time: &dyn Fn() -> bool) -> Result<()> {
+        while !self.has_failed && has_time() {
+            if self.pack_quiet(Duration::MAX, Duration::ZERO)? == 0 {
+                break;
+            }
+            self.io.publish()?;
+        }
         self.io.trim()
+    }
+
+    /// Compresses the last chunks of some tables that had no row for a time. Returns how many they were.
+    fn pack_quiet(&mut self, now: Duration, quiet: Duration) -> Result<usize> {
+        let mut packed = 0;
+        let is_due = |(since, _): &&(Duration, TableKey)| now.saturating_sub(*since) >= quiet;
+        while packed < PACKED_AT_ONCE
+            && let Some((since, key)) = self.plain.front().filter(is_due).copied()
+        {
+            self.plain.pop_front();
+            let Self { io, layouts, old, tables, .. } = self;
+            let (Some(table), Some(layout), Some(old)) =
+                (tables.get_mut(&key), layouts.get(key.1), old.get_mut(key.1))
+            else {
+                continue;
+            };
+            if table.written > since {
+                self.plain.push_back((table.written, key));
+                continue;
+            }
+            table.is_plain = false;
+            let chunk_rows = layout.chunk_rows as u64;
+            let (number, rows) = (table.rows / chunk_rows, size(table.rows % chunk_rows));
+            if rows > 0 {
+                let root_at = table.header + INDEX_AT;
+                let mut chunks = Chunks { io, layout, old, level: self.level, now };
+                chunks.pack_last(root_at, number, rows)?;
+                packed += 1;
+            }
+        }
+        Ok(packed)
+    }
+
+    /// Notes a table in memory, also among those with a plain chunk.
+    fn keep(&mut self, key: TableKey, mut table: Table) {
+        if self.level > 0 && !table.is_plain {
+            table.is_plain = true;
+            self.plain.push_back((table.written, key));
+        }
+        self.tables.insert(key, table);
     }
 
     /// Whether these records fit.
@@ -152,6 +216,7 @@ impl Writer {
     /// # Errors
     /// The system rejects it.
     pub fn cut(&mut self, tables: &[TableRows]) -> Result<()> {
+        self.has_failed = true;
         for TableRows { job, table, before, added } in tables {
             let layout = self.layouts.iter().position(|layout| layout.backend.id == *table);
             let found = layout.and_then(|layout| self.tables.get_mut(&(*job, layout)));
@@ -162,7 +227,9 @@ impl Writer {
                 self.io.change(Step::Rows, found.header + ROWS_AT, &before.to_le_bytes());
             }
         }
-        self.io.publish()
+        self.io.publish()?;
+        self.has_failed = false;
+        Ok(())
     }
 
     /// Appends records durably and visibly. After an error the file must be opened again: it has some of them.
@@ -175,6 +242,7 @@ impl Writer {
         if !self.has_space_for(records) {
             return Err(FileError::Full(self.jobs.len()));
         }
+        self.has_failed = true;
         for records in records.chunks(RECORDS_AT_ONCE) {
             let mut rows: BTreeMap<TableKey, Vec<u8>> = BTreeMap::new();
             for record in records {
@@ -188,7 +256,10 @@ impl Writer {
                 self.append_rows(key, &rows, now)?;
             }
         }
-        self.io.publish()
+        self.pack_quiet(now, QUIET)?;
+        self.io.publish()?;
+        self.has_failed = false;
+        Ok(())
     }
 
     fn layout_of(&self, record: &Record) -> Option<usize> {
@@ -212,7 +283,8 @@ impl Writer {
             rows = rest;
         }
         self.io.change(Step::Rows, table.header + ROWS_AT, &table.rows.to_le_bytes());
-        self.tables.insert(key, table);
+        table.written = now;
+        self.keep(key, table);
         Ok(())
     }
 
@@ -238,7 +310,7 @@ impl Writer {
         let header = self.io.add(&objects::table(layout, &title, self.level), ALIGN, 0)?;
         add_link(&mut self.io, &mut group, layout.backend.id, header)?;
         self.jobs.insert(job, group);
-        Ok(Table { header, rows: 0 })
+        Ok(Table { header, rows: 0, written: Duration::ZERO, is_plain: false })
     }
 }
 
@@ -252,169 +324,4 @@ fn root_attributes(level: u32) -> [(&'static str, &'static str); 5] {
         ("VERSION", "1.0"),
         ("complevel", LEVELS.get(size(u64::from(level))).copied().unwrap_or_default()),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::chunks::REUSE_AFTER;
-    use crate::reader::{Cell, Reader};
-    use colmet::backends::{PERFHW, PROCSTATS};
-    use colmet::record::Value;
-    use model::Timestamp;
-    use std::ops::ControlFlow;
-    use std::os::unix::fs::FileExt;
-    use std::path::Path;
-
-    const NOW: Duration = Duration::ZERO;
-
-    fn record(job: u64, second: i64) -> Record {
-        let backend = if job == 0 { &PROCSTATS } else { &PERFHW };
-        let mut record = Record::new(backend, "n1", job, Timestamp::from_seconds(second));
-        record.set("counter_1", Value::Signed(second * 3));
-        record
-    }
-
-    fn file(path: &Path) -> File {
-        File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
-    }
-
-    /// The instants in the table of a job.
-    fn seconds(path: &Path, job: u64) -> Vec<i64> {
-        let reader = Reader::open(path).unwrap();
-        let tables = reader.tables(job).unwrap();
-        let [table] = &tables[..] else { panic!("{tables:?}") };
-        let column = |name| table.columns.iter().find(|column| column.name == name);
-        let (at, counter) = (column("timestamp").unwrap(), column("counter_1"));
-        let mut out = Vec::new();
-        let mut each = |row: &[u8]| {
-            let Some(Cell::Integer(second)) = at.cell(row) else { panic!("no number") };
-            if let Some(counter) = counter {
-                assert_eq!(counter.cell(row), Some(Cell::Integer(second * 3)));
-            }
-            out.push(second);
-            ControlFlow::Continue(())
-        };
-        reader.rows(table, &mut each).unwrap();
-        out
-    }
-
-    #[test]
-    fn rows_are_read_as_appended_over_all_levels_of_an_index() {
-        let dir = tempfile::tempdir().unwrap();
-        for level in [0, 6] {
-            let path = dir.path().join(format!("{level}"));
-            let mut writer = Writer::create(file(&path), level).unwrap();
-            // Small chunks, so that the index has three levels.
-            writer.layouts.iter_mut().for_each(|layout| layout.chunk_rows = 2);
-            let mut next = 0;
-            for count in [1, 1, 5, 200, 1, 9000] {
-                let records: Vec<_> =
-                    (next..next + count).map(|second| record(7, second)).collect();
-                writer.append(&records, NOW).unwrap();
-                next += count;
-                if next < 300 {
-                    assert_eq!(seconds(&path, 7), (0..next).collect::<Vec<_>>());
-                }
-            }
-            assert_eq!(seconds(&path, 7), (0..next).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn many_jobs_and_a_file_that_is_continued() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a");
-        let mut writer = Writer::create(file(&path), 1).unwrap();
-        let jobs = 0..3000;
-        for second in 0..2 {
-            let records: Vec<_> = jobs.clone().map(|job| record(job, second)).collect();
-            writer.append(&records, NOW).unwrap();
-        }
-        // As after a kill.
-        drop(writer);
-        let mut writer = Writer::open(file(&path)).unwrap();
-        writer.append(&[record(5, 2), record(9000, 2)], NOW).unwrap();
-        writer.trim().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), writer.bytes());
-        let mut found = Reader::open(&path).unwrap().jobs().unwrap();
-        found.sort_unstable();
-        assert_eq!(found, jobs.chain([9000]).collect::<Vec<_>>());
-        assert_eq!(
-            [seconds(&path, 5), seconds(&path, 0), seconds(&path, 9000)],
-            [vec![0, 1, 2], vec![0, 1], vec![2]]
-        );
-    }
-
-    #[test]
-    fn rows_that_are_cut_are_replaced_also_in_a_compressed_chunk() {
-        let dir = tempfile::tempdir().unwrap();
-        let rows = 60;
-        for level in [0, 5] {
-            let path = dir.path().join(format!("{level}"));
-            let mut writer = Writer::create(file(&path), level).unwrap();
-            let records = |range: std::ops::Range<i64>| {
-                range.map(|second| record(7, second)).collect::<Vec<_>>()
-            };
-            writer.append(&records(0..rows), NOW).unwrap();
-            let noted = writer.rows_before(&records(rows..rows * 10));
-            assert_eq!((noted[0].before, noted[0].added), (60, 540));
-            writer.append(&records(rows..rows * 10), NOW).unwrap();
-            let mut writer = Writer::open(file(&path)).unwrap();
-            writer.cut(&noted).unwrap();
-            assert_eq!(seconds(&path, 7), (0..rows).collect::<Vec<_>>());
-            writer.append(&records(rows..rows * 3), NOW).unwrap();
-            assert_eq!(seconds(&path, 7), (0..rows * 3).collect::<Vec<_>>());
-            // Rows that followed the noted ones remain.
-            let noted = [TableRows { before: 1, added: 2, ..noted[0].clone() }];
-            writer.cut(&noted).unwrap();
-            assert_eq!(seconds(&path, 7).len(), 180);
-        }
-    }
-
-    #[test]
-    fn old_addresses_are_used_again_after_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = Writer::create(file(&dir.path().join("a")), 9).unwrap();
-        let rows = i64::try_from(
-            writer.layouts.iter().find(|it| *it.backend == PERFHW).unwrap().chunk_rows,
-        )
-        .unwrap();
-        let mut grown = Vec::new();
-        for round in 0..4 {
-            let now = REUSE_AFTER * u32::from(round >= 2);
-            let before = writer.bytes();
-            // Two appends, so that the first rows are not compressed.
-            let records: Vec<_> = (0..rows).map(|second| record(7, second)).collect();
-            writer.append(&records[..1], now).unwrap();
-            writer.append(&records[1..], now).unwrap();
-            grown.push(writer.bytes() - before > 60_000);
-        }
-        assert_eq!(grown, [true, true, false, false]);
-    }
-
-    #[test]
-    fn damaged_files_are_errors() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a");
-        let mut writer = Writer::create(file(&path), 3).unwrap();
-        writer.append(&(0..300).map(|second| record(7, second)).collect::<Vec<_>>(), NOW).unwrap();
-        writer.trim().unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let used = whole.len();
-        // Bytes in turn: no panic, and no endless reading.
-        for place in (0..used).step_by(61) {
-            let damaged = file(&path);
-            damaged.write_all_at(&[!whole[place]], place as u64).unwrap();
-            if let Ok(reader) = Reader::open(&path) {
-                for table in reader.tables(7).unwrap_or_default() {
-                    reader.rows(&table, &mut |_| ControlFlow::Continue(())).ok();
-                }
-            }
-            Writer::open(file(&path)).ok();
-            damaged.write_all_at(&whole[place..=place], place as u64).unwrap();
-        }
-        std::fs::write(&path, &whole[..used / 2]).unwrap();
-        assert!(Writer::open(file(&path)).is_err());
-    }
 }

@@ -28,6 +28,8 @@ use storage::FollowMark;
 const NOTE: &str = "hdf5.json";
 /// The end of a file's name.
 const END: &str = ".hdf5";
+/// Longest time that is used to make a file smaller at its end.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// Compression of full chunks.
 const COMPLEVEL: &str = "complevel";
 /// The only library.
@@ -153,8 +155,9 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Err(error) = self.writer.trim() {
-            log::warn!("an empty end remains in a file of an output: {error}");
+        let end = uptime() + CLOSE_TIME;
+        if let Err(error) = self.writer.close(&|| uptime() < end) {
+            log::warn!("a file of an output remains larger than needed: {error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 collect FILE FRAME…   the collector writes the records of these frames into a new file
 compare OURS THEIRS   each column of theirs is in ours, with equal values
-live FILE             reads the file until its last row has the second of standard input's line; prints how often
+live FILE             reads the file while it grows, until it had eight last rows
 rows FILE…            prints the instants of each table, after comparing h5py, PyTables and h5dump
 """
 
@@ -99,15 +99,13 @@ def read_once(path):
 
 
 def live(path):
-    target, reads, last = int(sys.stdin.readline()), 0, 0
-    bound = time.monotonic() + 60
-    while last < target:
-        assert time.monotonic() < bound, last
-        last = read_once(path)
-        if reads % 5 == 0:
+    seconds = set()
+    bound = time.monotonic() + 120
+    while len(seconds) < 8:
+        assert time.monotonic() < bound, seconds
+        seconds.add(read_once(path))
+        if len(seconds) % 4 == 1:
             subprocess.run(["h5dump", "-d", "/job_7/perfhwstats_default", path], check=True, stdout=subprocess.DEVNULL)
-        reads += 1
-    print(reads)
 
 
 def rows(*paths):
