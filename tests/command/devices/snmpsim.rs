@@ -18,6 +18,8 @@ const NAMES: &str = "1.3.6.1.2.1.2.2.1.2";
 const OCTETS: &str = "1.3.6.1.2.1.2.2.1.10";
 const WATTS: &str = "1.3.6.1.4.1.318.1.1.12.3.3.1.1.2";
 const PORTS: u32 = 8;
+/// No counter wraps before twice as many seconds: a server and a poller start meanwhile.
+const BEFORE: u32 = 10;
 
 /// A simulated agent.
 struct Agent {
@@ -27,14 +29,14 @@ struct Agent {
 }
 
 impl Agent {
-    /// An agent with the ports in this order. The counter of port N wraps after 2 N seconds, and the power of port N is 100 + N.
+    /// An agent with the ports in this order. The counter of port N wraps 2 N seconds after `BEFORE`, and the power of port N is 100 + N.
     fn start(ports: &[u32]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut names = String::new();
         let (mut octets, mut watts) = (String::new(), String::new());
         for (port, row) in ports.iter().zip(1..) {
             writeln!(names, "{NAMES}.{row}|4|port{port}").unwrap();
-            let first = u32::MAX - 2000 * port;
+            let first = u32::MAX - 2000 * (port + BEFORE);
             let rate = "rate=1000,wrap=1,max=4294967295";
             writeln!(octets, "{OCTETS}.{row}|65:numeric|{rate},initial={first}").unwrap();
             writeln!(watts, "{WATTS}.{row}|66|{}", 100 + port).unwrap();
