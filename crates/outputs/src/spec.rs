@@ -52,6 +52,8 @@ pub struct Spec {
     pub open: OpenOutput,
     /// Prepares an output that a time range is sent to; or why this kind sends none.
     pub fill: fn(&OutputConfig) -> Result<OpenFill, &'static str>,
+    /// Whether it sends samples of jobs.
+    pub sends_jobs: fn(&OutputConfig) -> bool,
     /// After a broken connection, samples that were written within this time before the break are sent again. `None`: a
     /// receiver of this kind loses nothing.
     pub resend: fn(&OutputConfig) -> Option<Duration>,
@@ -69,6 +71,7 @@ impl Spec {
         records: |_| None,
         open: |_, _| Err(WriteError::new("this kind of output cannot be opened")),
         fill: |_| Err("this kind of output sends no time range again"),
+        sends_jobs: |_| true,
         resend: |_| None,
     };
 }

@@ -159,6 +159,12 @@ impl Outputs {
         let one = running.get(name).ok_or_else(|| FillError::Unknown(name.to_owned()))?;
         let unsupported = |why| FillError::Unsupported(name.into(), why);
         (one.spec.fill)(&one.config).map_err(unsupported)?;
+        if job.is_some() && !(one.spec.sends_jobs)(&one.config) {
+            return Err(unsupported("it sends no samples of jobs"));
+        }
+        if job.is_some_and(|job| !one.config.jobs.has(Some(job))) {
+            return Err(unsupported("its `jobs` does not select this job"));
+        }
         let fills = Arc::clone(&one.fills);
         drop(running);
         fills.lock().add((from, to), job, (self.clock)())

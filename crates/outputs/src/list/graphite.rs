@@ -73,6 +73,7 @@ pub(super) const SPEC: Spec = Spec {
     check,
     open: |config, _| open(config),
     fill: |_| Ok(|config, _, _| open(config)),
+    sends_jobs: |config| option(config, "tree") != FRUCTOSA,
     resend: |config| parse_duration(option(config, "resend")).filter(|time| !time.is_zero()),
     ..Spec::DEFAULT
 };

@@ -236,6 +236,29 @@ fn a_check_finds_what_would_not_work_and_changes_nothing() {
     assert!(largest[0].contains("there is no group"), "{largest:?}");
 }
 
+#[test]
+fn a_check_finds_two_outputs_of_one_file_and_files_of_the_server() {
+    let site = Site::new();
+    let one = |name: &str, path: &str| {
+        site.configs(&format!("[outputs.{name}]\nkind = \"file\"\npath = \"{path}\"\n")).remove(0)
+    };
+    let link = site.path("link");
+    fs::create_dir(site.path("data")).unwrap();
+    std::os::unix::fs::symlink(site.path("."), &link).unwrap();
+    let configs = [
+        one("a", "x"),
+        one("b", "y"),
+        one("c", "link/x"),
+        one("d", "-"),
+        one("e", "-"),
+        one("f", "data/../data/z"),
+    ];
+    let found = outputs::check_paths(&configs, Some(&site.path("data")));
+    let keys: Vec<_> = found.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["outputs.c.path", "outputs.f.path"], "{found:?}");
+    assert!(found[0].1.contains("the output `a` writes this file"), "{found:?}");
+}
+
 /// Stops outputs and store, changes files of the data folder, and opens them again.
 fn with_files(site: Site, change: impl FnOnce(&std::path::Path)) -> Site {
     let Site { dir, store, outputs, sender, clock } = site;

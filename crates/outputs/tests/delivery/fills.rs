@@ -192,6 +192,28 @@ fn ranges_that_are_not_sent() {
 }
 
 #[test]
+fn a_range_of_a_job_that_an_output_does_not_send_is_rejected() {
+    let site = Site::new();
+    let graphite = |name: &str, tree: &str| {
+        format!(
+            "[outputs.{name}]\nkind = \"graphite\"\naddress = \"127.0.0.1:1\"\ntree = \"{tree}\"\n"
+        )
+    };
+    let some = "[outputs.some]\nkind = \"file\"\npath = \"b\"\njobs = \"oar:8\"\n";
+    site.apply(
+        &[graphite("own", "jobmeter"), graphite("theirs", "fructosa"), some.into()].concat(),
+    );
+    let fill = |name: &str| {
+        let range = (second(0), second(1));
+        site.outputs.fill(name, range, Some(&job(7))).map_err(|error| error.to_string())
+    };
+    assert!(fill("own").is_ok());
+    let why = |name: &str| fill(name).unwrap_err();
+    assert!(why("theirs").ends_with("it sends no samples of jobs"), "{}", why("theirs"));
+    assert!(why("some").ends_with("its `jobs` does not select this job"), "{}", why("some"));
+}
+
+#[test]
 fn a_range_has_the_gaps_of_its_time() {
     let mut site = Site::new();
     let gap = |from: i64| model::Gap {

@@ -104,6 +104,7 @@ fn findings(
     found.extend(check_pg_folders(config));
     let is_root = rustix::process::geteuid().is_root();
     let data = store_dir(config.keep.data.as_deref(), is_root, environment);
+    let folder = data.as_ref().ok().cloned();
     let in_use = match data {
         Ok(data) => {
             found.extend(check_archive(config, &data));
@@ -120,7 +121,8 @@ fn findings(
     }
     found.extend(config.poll.metrics_dir.as_deref().and_then(check_poller));
     let of_outputs = config.outputs.iter().flat_map(outputs::check);
-    found.extend(of_outputs.map(|(key, what)| Finding::error(&key, what)));
+    let of_paths = outputs::check_paths(&config.outputs, folder.as_deref());
+    found.extend(of_outputs.chain(of_paths).map(|(key, what)| Finding::error(&key, what)));
     let is_given = !loaded.values().is_default("listen");
     found.extend(listen.into_iter().filter_map(|one| check_port(one, is_given, in_use)));
     found
