@@ -73,6 +73,10 @@ fn main() -> ExitCode {
 fn own_words(mut words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().and_then(|word| Path::new(word).file_stem());
     if name.is_some_and(|name| name == look::extract::NAME) {
+        // Its usage is then that of a command that exists.
+        if let Some(name) = words.first_mut() {
+            *name = "jobmeter".into();
+        }
         words.insert(1, "extract".into());
     }
     words

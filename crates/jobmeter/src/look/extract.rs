@@ -1,5 +1,6 @@
 //! `jobmeter extract`: what HDF5 files of Colmet, or of the output `hdf5`, have about a job. `colmet_extract` is the same.
 
+use crate::client::plain::note;
 use anyhow::Context as _;
 use colmet_files::error::FileError;
 use colmet_files::reader::{Cell, Reader, Table};
@@ -34,7 +35,7 @@ pub(crate) struct ExtractArgs {
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
     /// Number of the job; 0: records of nodes
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", value_parser = job_number)]
     job: u64,
     /// First second since 1970
     #[arg(value_name = "START")]
@@ -48,6 +49,11 @@ pub(crate) struct ExtractArgs {
     /// A line for each record instead of JSON compressed with gzip
     #[arg(long)]
     csv: bool,
+}
+
+/// The tables have no names of clusters.
+fn job_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "it is a number without a cluster, such as 1234".to_owned())
 }
 
 /// A table of a file, and the places of the columns to print.
@@ -67,10 +73,28 @@ pub(crate) fn extract(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
             names.push(name);
         }
     }
-    let files = files(&args.prefix)?;
+    anyhow::ensure!(args.start <= args.end, "END {} is before START {}", args.end, args.start);
     let mut parts = Vec::new();
-    for path in files {
-        parts.extend(parts_of(&path, args.job, &names).context(path.display().to_string())?);
+    let mut columns: BTreeSet<String> = BTreeSet::new();
+    let (mut errors, mut is_any_read) = (Vec::new(), false);
+    for path in files(&args.prefix)? {
+        match parts_of(&path, args.job, &names, &mut columns).context(path.display().to_string()) {
+            Ok(found) => {
+                is_any_read = true;
+                parts.extend(found);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if !is_any_read && let Some(error) = errors.pop() {
+        return Err(error);
+    }
+    for error in errors {
+        note(&format!("{error:#}; its records are left out"))?;
+    }
+    let unknown: Vec<_> = names.iter().copied().filter(|name| !columns.contains(*name)).collect();
+    if !columns.is_empty() && !unknown.is_empty() {
+        note(&format!("the job's tables have no column {}", unknown.join(", ")))?;
     }
     let mut has_rows = false;
     for part in &parts {
@@ -80,7 +104,7 @@ pub(crate) fn extract(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     if !has_rows {
-        crate::client::plain::note("no record of the job in this time")?;
+        note("no record of the job in this time")?;
         return Ok(ExitCode::from(NO_DATA));
     }
     let out = BufWriter::new(io::stdout().lock());
@@ -117,9 +141,18 @@ fn files(prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The tables of a file that have one of the columns.
-fn parts_of(path: &Path, job: u64, names: &[&str]) -> Result<Vec<Part>, FileError> {
+///
+/// `columns` gets the names of all their columns.
+fn parts_of(
+    path: &Path,
+    job: u64,
+    names: &[&str],
+    columns: &mut BTreeSet<String>,
+) -> Result<Vec<Part>, FileError> {
     let reader = || Reader::open(path);
     let mut tables = reader()?.tables(job)?;
+    columns
+        .extend(tables.iter().flat_map(|table| &table.columns).map(|column| column.name.clone()));
     let rank = |table: &Table| FIRST_TABLES.iter().position(|name| *name == table.name);
     tables.sort_by_key(|table| rank(table).unwrap_or(FIRST_TABLES.len()));
     let place = |table: &Table, name: &str| table.columns.iter().position(|it| it.name == name);

@@ -67,9 +67,10 @@ pub(crate) fn fill(client: &Client, args: &FillArgs) -> anyhow::Result<()> {
     } else {
         let (from, to) = (times.show(fill.start), times.show(fill.end));
         let name = &args.name;
+        let job = args.job.as_ref().map_or_else(String::new, |job| format!(" of {job}"));
         writeln!(
             out,
-            "{name} sends {from} to {to} again; `jobmeter outputs {name}` shows how far it is"
+            "{name} sends {from} to {to}{job} again; `jobmeter outputs {name}` shows how far it is"
         )?;
     }
     Ok(())

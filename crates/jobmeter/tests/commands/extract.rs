@@ -121,8 +121,21 @@ fn our_files_are_read_with_the_tables_that_colmets_program_ignores() {
         assert!(!output.stderr.is_empty());
     }
     fs::write(dir.path().join("data.0000000300.hdf5"), "no HDF5").unwrap();
-    let output = jobmeter(&[prefix, "7", "0", "999", "VmRSS"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    // A damaged file costs no record of the others.
+    let output = jobmeter(&[prefix, "7", "202", "999", "VmRSS,vmrss"]);
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(error.contains("data.0000000300.hdf5: it is no HDF5 file"), "{error}");
+    assert!(error.contains("the job's tables have no column vmrss"), "{error}");
+    assert_eq!(lists(&output)["VmRSS"], json!([404]));
+    for (job, start, what) in
+        [("oar:7", "0", "it is a number without a cluster"), ("7", "1000", "is before START")]
+    {
+        let output = jobmeter(&[prefix, job, start, "999", "VmRSS"]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains(what), "{error}");
+    }
+    let only = dir.path().join("data.0000000300.hdf5");
+    let output = jobmeter(&[only.to_str().unwrap(), "7", "0", "999", "VmRSS"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("it is no HDF5 file"), "{error}");
 }

@@ -27,6 +27,9 @@ const FRAME_BYTES: usize = 64 << 10;
 const PATH_BYTES_MAX: usize = 3000;
 /// Time to connect to one address.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// After so many connections that Carbon closed at once, each portion waits for `CLOSE_TIME` whether it is closed again.
+const SHORT_MAX: u32 = 3;
+const CLOSE_TIME: Duration = Duration::from_millis(500);
 /// Longest time in which Carbon reads nothing.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Percentages need the sample before a range: longest distance between samples of a processor.
@@ -81,7 +84,8 @@ pub(super) const SPEC: Spec = Spec {
 fn is_address(text: &str) -> Result<(), String> {
     let parts = text.rsplit_once(':');
     let port = |port: &str| port.parse().is_ok_and(|port: u16| port > 0);
-    let is = text.is_empty() || parts.is_some_and(|(host, of)| !host.is_empty() && port(of));
+    let host = |host: &str| !host.is_empty() && !host.contains(['/', ' ', '@']);
+    let is = text.is_empty() || parts.is_some_and(|(name, of)| host(name) && port(of));
     is.then_some(()).ok_or_else(|| format!("`{text}` is no HOST:PORT, such as graphite:2004"))
 }
 
@@ -114,6 +118,8 @@ fn open(config: &OutputConfig) -> Result<Box<dyn Output>, WriteError> {
         unsent: None,
         connection: None,
         has_broken: false,
+        writes: 0,
+        short: 0,
     }))
 }
 
@@ -125,6 +131,10 @@ struct Graphite {
     unsent: Option<(FollowMark, Vec<u8>)>,
     connection: Option<TcpStream>,
     has_broken: bool,
+    /// Writes on this connection.
+    writes: u32,
+    /// Connections in a row that Carbon closed after their first write, as it does with another protocol.
+    short: u32,
 }
 
 impl Output for Graphite {
@@ -169,10 +179,26 @@ impl Graphite {
         }
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => connect(&self.address)?,
+            None => {
+                self.writes = 0;
+                connect(&self.address)?
+            }
         };
         match connection.write_all(bytes) {
-            Ok(()) => self.connection = Some(connection),
+            Ok(()) if self.short >= SHORT_MAX && is_closed_soon(&mut connection) => {
+                self.has_broken = true;
+                return Err(WriteError::new(format!(
+                    "Carbon at {} closes each connection after its first data; is `protocol` that of this port?",
+                    self.address
+                )));
+            }
+            Ok(()) => {
+                if self.short >= SHORT_MAX {
+                    self.short = 0;
+                }
+                self.writes = self.writes.saturating_add(1);
+                self.connection = Some(connection);
+            }
             Err(error) => {
                 self.has_broken = true;
                 let why = match error.kind() {
@@ -191,7 +217,19 @@ impl Graphite {
     fn close_if_broken(&mut self) {
         if self.connection.as_mut().is_some_and(|connection| !is_open(connection)) {
             (self.connection, self.has_broken) = (None, true);
+            self.short = if self.writes <= 1 { self.short.saturating_add(1) } else { 0 };
         }
+    }
+}
+
+/// Whether the other side closes a connection within a moment.
+fn is_closed_soon(connection: &mut TcpStream) -> bool {
+    let read = connection
+        .set_read_timeout(Some(CLOSE_TIME))
+        .and_then(|()| connection.read(&mut [0; 4096]));
+    match read {
+        Ok(bytes) => bytes == 0,
+        Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
     }
 }
 

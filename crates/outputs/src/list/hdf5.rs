@@ -18,7 +18,7 @@ use config::OutputConfig;
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,6 +94,12 @@ fn check(config: &OutputConfig) -> Vec<(&'static str, String)> {
     }
     let path = match option(config, "path") {
         "" => Err("it needs `path`: a prefix of files, or a file that ends in `.hdf5`".to_owned()),
+        path if path.ends_with('/') || Path::new(path).is_dir() => {
+            Err(format!("{path} is a folder; name a prefix of files in it"))
+        }
+        path if fs::metadata(path).is_ok_and(|about| !about.is_file()) => {
+            Err(format!("{path} is no regular file; name a prefix of files"))
+        }
         path if path.ends_with(END) => check_path(path),
         prefix => check_path(&name_of(prefix, 0)),
     };
@@ -244,7 +250,11 @@ impl Files {
         let writer = reopened(&path, &own)
             .map_err(FileError::Io)
             .and_then(|file| Writer::create(file, self.level))
-            .map_err(failed(&path))?;
+            .map_err(|error| {
+                // A file that could not be begun is no file for readers, and the next try begins another.
+                fs::remove_file(&path).ok();
+                failed(&path)(error)
+            })?;
         self.own_path = Some(path.clone());
         Ok((path, Open { own, writer }))
     }

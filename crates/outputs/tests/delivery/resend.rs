@@ -2,11 +2,12 @@
 
 use crate::kit::Site;
 use conformance::{Spec, T0, spec};
+use outputs::OutputState;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A receiver of lines.
@@ -208,4 +209,56 @@ fn a_receiver_that_is_down_is_named() {
     );
     let none = site.configs("[outputs.graphite]\n");
     assert_eq!(outputs::check(&none[0]).len(), 1);
+}
+
+/// A port of another protocol: it closes each connection after the first data.
+#[test]
+fn a_receiver_that_closes_each_connection_is_named_and_gets_everything_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_right = Arc::new(AtomicBool::new(false));
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let (accepts, received) = (Arc::clone(&is_right), Arc::clone(&lines));
+    std::thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(connection);
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0)
+                && accepts.load(Ordering::SeqCst)
+            {
+                received.lock().push(std::mem::take(&mut line));
+            }
+        }
+    });
+    let mut site = Site::new();
+    site.apply(&format!(
+        "[outputs.graphite]\naddress = \"{address}\"\nprotocol = \"plaintext\"\nfrom = \"all\"\n"
+    ));
+    let mut second = 0;
+    let why = loop {
+        second += 1;
+        site.store(&[(spec("n1", "a"), second, 1.0)]);
+        std::thread::sleep(Duration::from_millis(300));
+        if let Some(why) = waiting(&site) {
+            break why;
+        }
+        assert!(second < 100, "{:?}", site.outputs.status());
+    };
+    assert!(why.contains("is `protocol` that of this port?"), "{why}");
+    is_right.store(true, Ordering::SeqCst);
+    for _ in 0..2000 {
+        let last = format!(" {}\n", T0 / 1_000_000 + second);
+        if lines.lock().iter().any(|line| line.ends_with(&last)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{:?}", lines.lock());
+}
+
+fn waiting(site: &Site) -> Option<String> {
+    match &site.outputs.status()[0].state {
+        OutputState::Waiting { why, .. } => Some(why.to_string()),
+        OutputState::Working => None,
+    }
 }

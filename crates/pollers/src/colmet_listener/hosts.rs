@@ -51,7 +51,7 @@ pub(super) struct Hosts<'a> {
     /// Hosts of each group.
     counts: Vec<usize>,
     groups_at_start: usize,
-    /// Whether hosts that are not in the file may have been known: there is no file.
+    /// Whether hosts that are not in the file may have been known: an earlier start has left spools and no file.
     is_unknown: bool,
     /// Ends of jobs, and when they were found.
     ended: VecDeque<(Timestamp, JobEvent)>,
@@ -70,6 +70,7 @@ impl<'a> Hosts<'a> {
         let folder = spool_folder(config, &name, Some(&name))?;
         let file = folder.as_ref().map(|folder| folder.join(FILE));
         let saved = file.as_deref().and_then(|path| saved_hosts::read(path, &poller));
+        let earlier_groups = folder.as_deref().map_or(0, earlier_groups);
         let mut hosts = Self {
             config,
             clock,
@@ -78,9 +79,9 @@ impl<'a> Hosts<'a> {
             places: HashMap::new(),
             groups: Vec::new(),
             counts: Vec::new(),
-            groups_at_start: folder.as_deref().map_or(0, earlier_groups).max(1),
+            groups_at_start: earlier_groups.max(1),
             folder,
-            is_unknown: saved.is_none(),
+            is_unknown: saved.is_none() && earlier_groups > 0,
             ended: VecDeque::new(),
         };
         for saved in saved.unwrap_or_default() {

@@ -20,8 +20,10 @@ use tokio::sync::watch;
 
 /// Source of gaps between messages.
 const SOURCE: &str = "colmet";
-/// A record further ahead is wrong.
-const AHEAD_MAX_US: i64 = 24 * 3600 * Timestamp::SECOND;
+/// A record further ahead is wrong: until its instant has come, the counters of its host would wait, and the host seem alive.
+const AHEAD_MAX_US: i64 = 600 * Timestamp::SECOND;
+/// An older record is wrong: no node keeps messages for longer while nobody receives them.
+const BEHIND_MAX_US: i64 = 7 * 24 * 3600 * Timestamp::SECOND;
 /// Longest wait for the server to report which hosts have an agent.
 const AGENTS_WAIT_US: i64 = 60 * Timestamp::SECOND;
 /// Bytes of messages that wait for this.
@@ -247,7 +249,7 @@ impl<'a> Listener<'a> {
         progress: &mut Progress,
     ) -> Result<Result<(), Fault>, HostsError> {
         let now = self.clock.wall();
-        if !(Timestamp::YEAR_2000..=now.plus(AHEAD_MAX_US)).contains(&record.at) {
+        if !(now.plus(-BEHIND_MAX_US)..=now.plus(AHEAD_MAX_US)).contains(&record.at) {
             return Ok(Err(Fault::WrongTime));
         }
         let place = match &progress.last {

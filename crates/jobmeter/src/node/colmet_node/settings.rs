@@ -64,6 +64,8 @@ pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
             flags.push(one(&format!("sources.{}.period", spec.name), &period));
         }
     }
+    // Living tasks are read as often as Colmet reads them.
+    flags.push(one("sources.taskstats.poll_s", "0"));
     let events = options.event_names().map(str::to_owned).collect();
     flags.extend([
         many("sources.perf.events", events),
@@ -254,6 +256,7 @@ mod tests {
         let power = ["--enable-ipmipower", "--ipmipower-cmd", "/bin/power", "5"];
         assert_eq!(option(&power, "exec", "command"), "/bin/power\x005\0");
         assert_eq!(option(&power, "exec", "metric"), "exec_value_watts");
+        assert_eq!(option(&["-s", "0.5"], "taskstats", "poll_s"), "0");
     }
 
     #[test]

@@ -83,6 +83,16 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A listener. Threads of an earlier one may have its spools for a moment.
+fn open<'a>(config: &'a PollerConfig, clock: &'a Arc<dyn Clock>) -> Listener<'a> {
+    let mut listener = None;
+    until("the spools are free", || {
+        listener = Listener::new(config, clock).ok();
+        listener.is_some()
+    });
+    listener.unwrap()
+}
+
 /// Follows the agents until no message waits.
 fn settle(listener: &mut Listener<'_>) {
     listener.seal(delivery::wall()).unwrap();
@@ -124,7 +134,7 @@ fn ten_thousand_damaged_messages_cost_a_good_host_nothing() {
     let (server, spool) = (storing(), tempfile::tempdir().unwrap());
     let config = config(&server.url, spool.path(), &[("colmet.hosts", "good-[1-2]")]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     listener.take(from(PEER, message("good-1.cluster", second(0)))).unwrap();
     settle(&mut listener);
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/colmet/");
@@ -179,7 +189,7 @@ fn what_ends_colmets_collector_costs_only_itself() {
     let (server, spool) = (storing(), tempfile::tempdir().unwrap());
     let config = config(&server.url, spool.path(), &[("colmet.hosts", "n1,n2")]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     listener.take(from(PEER, message("n1", second(0)))).unwrap();
     settle(&mut listener);
     let good = message("n1", second(5));
@@ -238,7 +248,7 @@ fn only_networks_of_the_list_may_send() {
     let settings = [("colmet.networks", "10.1.0.0/16"), ("colmet.hosts", "n1")];
     let config = config(&server.url, spool.path(), &settings);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     listener.take(from(PEER, message("n1", second(0)))).unwrap();
     assert_eq!(states(&listener.faults), [("foreign_address", 1)]);
     assert!(listener.hosts.list.is_empty());
@@ -255,7 +265,7 @@ fn a_host_with_an_agent_is_never_stored_under_names_of_jobmeter() {
     set_agents(&server, "\"n1\"");
     let config = config(&server.url, spool.path(), &[]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     assert!(listener.is_open(), "without a host there is nothing to wait for");
     for (host, at) in [("n1", 0), ("n2", 0), ("n1", 5), ("n2", 5)] {
         listener.take(from(PEER, message(host, second(at)))).unwrap();
@@ -269,7 +279,7 @@ fn a_host_with_an_agent_is_never_stored_under_names_of_jobmeter() {
     assert_eq!(stored(&server, "n2", MEMORY_OF_NODE), [(0, 1024.0), (5, 1024.0)]);
     // Without a response, what the last start knew counts. Before, nothing is read.
     *server.demand.lock().unwrap() = None;
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     assert!(!listener.is_open());
     listener.answered_us -= AGENTS_WAIT_US;
     assert!(listener.is_open());
@@ -287,12 +297,12 @@ fn messages_that_wait_for_the_server_are_stored_at_the_end() {
     *server.demand.lock().unwrap() = None;
     let config = config(&server.url, spool.path(), &[]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     listener.take(from(PEER, message("n1", second(0)))).unwrap();
     listener.seal(delivery::wall()).unwrap();
     assert_eq!((listener.held.len(), listener.hosts.unsealed()), (1, 0));
     listener.end(delivery::wall()).unwrap();
-    let listener = Listener::new(&config, &clock).unwrap();
+    let listener = open(&config, &clock);
     until("the message", || stored(&server, "n1", MEMORY_OF_NODE) == [(0, 1024.0)]);
     drop(listener);
 }
@@ -303,7 +313,7 @@ fn a_restart_keeps_the_times_of_jobs_and_leaves_a_gap() {
     let config = config(&server.url, spool.path(), &[]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     for seconds in [[0, 5, 10], [60, 65, 70]] {
-        let mut listener = Listener::new(&config, &clock).unwrap();
+        let mut listener = open(&config, &clock);
         for at in seconds {
             let both = [
                 record(&TASKSTATS, "n1", 8, second(at)),
@@ -339,7 +349,7 @@ fn a_silent_host_has_a_gap_when_it_sends_again() {
     let (server, spool) = (storing(), tempfile::tempdir().unwrap());
     let config = config(&server.url, spool.path(), &[]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     for at in [0, 5, 10, 60, 65] {
         listener.take(from(PEER, message("n1", second(at)))).unwrap();
     }
@@ -366,7 +376,7 @@ fn while_the_spool_is_full_nothing_is_read_and_nothing_is_lost() {
     let spool = tempfile::tempdir().unwrap();
     let config = config(&server.url, spool.path(), &[("spool_bytes_max", "1MiB")]);
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let mut listener = Listener::new(&config, &clock).unwrap();
+    let mut listener = open(&config, &clock);
     listener.take(from(PEER, message("n1", second(0)))).unwrap();
     settle(&mut listener);
     let mut taken = 1;
@@ -388,7 +398,7 @@ fn while_the_spool_is_full_nothing_is_read_and_nothing_is_lost() {
     until("space in the spool", || listener.is_open());
     assert_eq!(listener.end(delivery::wall()).unwrap(), 0);
     // What remains in the spool is sent by the next start.
-    let listener = Listener::new(&config, &clock).unwrap();
+    let listener = open(&config, &clock);
     let instants = || -> BTreeSet<i64> {
         stored(&server, "n1", MEMORY_OF_NODE).iter().map(|(at, _)| *at).collect()
     };
