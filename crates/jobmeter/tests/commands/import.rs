@@ -1,6 +1,7 @@
 //! Tests of `import` with `check`, and the trials that the guides from other programs have for users.
 
 use crate::exits::jobmeter_with;
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -80,7 +81,7 @@ fn the_trials_of_the_guides_run_as_written() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("jobmeter");
         std::fs::copy(env!("CARGO_BIN_EXE_jobmeter"), &program).unwrap();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
         let is_root = rustix::process::geteuid().is_root();
         #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]

@@ -76,7 +76,7 @@ fn known(entries: Vec<Entry>, draft: &mut Draft) -> Vec<Entry> {
         let section = if entry.section.starts_with(SENSOR) { "sensor" } else { &entry.section };
         let name = format!("{section}: {}", entry.key);
         let is_it = |one: &&str| one.eq_ignore_ascii_case(&name) && one.starts_with(section);
-        let row = FILES.rows.iter().find(|row| row.names.iter().any(|one| is_it(&one)));
+        let row = FILES.rows.iter().find(|row| row.names.iter().any(is_it));
         match row.map(|row| &row.ours) {
             Some(Ours::Is(_)) => known.push(entry),
             Some(Ours::Nothing(why)) => {
