@@ -201,10 +201,20 @@ fn a_collector_becomes_a_server() {
 #[test]
 fn a_password_of_a_url_becomes_a_file() {
     let (dir, mut draft) = (tempfile::tempdir().unwrap(), Draft::default());
-    let line = "colmet-collector --elastic-host http://us%40er:p%3Aw+d%2@elastic:9200/";
-    colmet(line, None, &mut draft).unwrap();
+    let line = format!(
+        "colmet-collector --elastic-host http://us%40er:p%3Aw+d%2@elastic:9200/ \
+         --enable-stdout-backend --hdf5-filepath {}/colmet",
+        dir.path().display()
+    );
+    colmet(&line, None, &mut draft).unwrap();
     let (text, errors) = checked(&draft, dir.path());
     assert_eq!(errors, [""; 0]);
+    let server = ConfigFile::Given(dir.path().join("server.toml"));
+    let given = ConfigInputs { file: server, environment: &|_| None, flags: Vec::new() };
+    let server = config::load_server(&given, &outputs::kinds()).unwrap().config;
+    assert_eq!(server.outputs.len(), 3);
+    let wrong: Vec<_> = server.outputs.iter().flat_map(outputs::check).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
     let file = dir.path().canonicalize().unwrap().join("elasticsearch-credentials");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "us@er:p:w+d%2\n");
     assert!(text.contains(&format!("auth_file = \"{}\"", file.display())), "{text}");
