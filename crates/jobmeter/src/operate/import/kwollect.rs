@@ -30,7 +30,13 @@ pub(super) const KWOLLECTOR: Table = Table {
 /// Reads the file.
 pub(super) fn import(conf: &Path, draft: &mut Draft) {
     let (config, mut errors) = KwollectConfig::of_kwollector(conf);
+    let is_unread = !errors.0.is_empty()
+        && KWOLLECTOR.rows.iter().flat_map(|row| row.names).all(|key| config.get(key).is_none());
     draft.errors.append(&mut errors.0);
+    if is_unread {
+        // The database of a file that cannot be read is unknown: its password is not that of the defaults.
+        return;
+    }
     // An unknown key, which kwollector ignores.
     draft.errors.extend(config.notes.iter().cloned());
     let server = &mut draft.server;
