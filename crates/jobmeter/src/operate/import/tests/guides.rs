@@ -1,8 +1,10 @@
 //! The guides from other programs: their tables have every option of the program, from the tables that `import` uses. `make docs`
 //! rewrites them.
 
+use crate::operate::db::DbArgs;
 use crate::operate::import::counterparts::{Ours, Row, Table, is, nothing};
 use crate::operate::import::{colmet_collector, colmet_nodes, fructosa, kwollect};
+use clap::{Args as _, Command};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -188,8 +190,8 @@ fn no_option_of_theirs_is_missing() {
 
 #[test]
 fn options_of_the_setup_are_those_of_our_command() {
-    let command = crate::cli::command();
-    let db = command.find_subcommand("db").and_then(|db| db.find_subcommand("setup")).unwrap();
+    let db = DbArgs::augment_args(Command::new("db"));
+    let db = db.find_subcommand("setup").unwrap();
     let is_ours = |name: &str| db.get_arguments().any(|arg| arg.get_long() == Some(name));
     for name in [&SETUP_DB, &SETUP_OAR].iter().flat_map(|it| it.rows).flat_map(|row| row.names) {
         assert!(is_ours(name), "{name}");
