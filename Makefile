@@ -49,6 +49,7 @@ golden:
 # Rewrites the generated documents.
 docs:
 	UPDATE_DOCS=1 $(CARGO) test --locked -p jobmeter --test docs
+	UPDATE_DOCS=1 $(CARGO) test --locked -p jobmeter --bins guides
 	UPDATE_DOCS=1 $(CARGO) test --locked -p fuzz --test typed_corpus
 
 # Measures; nothing is asserted as a time. Results belong into docs/performance.md, with the machine. As root:

@@ -114,3 +114,27 @@ fn no_message_shows_a_secret() {
         assert!(line.is_none(), "{}", line.unwrap());
     }
 }
+
+/// `jobmeter check` accepts a server's file that `jobmeter import` prints.
+#[test]
+fn the_imported_file_of_a_server_has_no_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (lagent, hdf5) = (path("lagent.conf"), path("colmet"));
+    fs::write(&lagent, "[Graphite]\nhost = carbon\n").unwrap();
+    let line = format!(
+        "colmet-collector --enable-stdout-backend --hdf5-filepath {hdf5} --elastic-host http://u:p@127.0.0.1:9200"
+    );
+    let senders = ["--hosts", "dahu-[1-32]", "--networks", "10.1.0.0/16"];
+    let colmet = [&["colmet", &line], &senders[..]].concat();
+    for words in [&colmet[..], &["fructosa", &lagent]] {
+        let mut import = Command::new(program("jobmeter"));
+        import.args(["import", "--for", "server", "--secrets"]).arg(dir.path()).args(words);
+        let (code, text, errors) = output(&mut import);
+        assert_eq!((code, &*errors), (0, ""), "{text}");
+        let file = path("server.toml");
+        fs::write(&file, &text).unwrap();
+        let (code, _, errors) = check(Path::new(&file), &["--for", "server"]);
+        assert_eq!(code, 0, "{errors}\n{text}");
+    }
+}

@@ -50,7 +50,7 @@ pub use settings::pattern::{MetricPattern, bounded_regex};
 pub use settings::program_detection::detect_program;
 pub use settings::secret_file::{SecretFileError, read_secret_file};
 pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
-pub use settings::show::reference;
+pub use settings::show::{quoted, reference};
 pub use settings::small_file::{
     CERTIFICATES_BYTES_MAX, FILE_BYTES_MAX, as_text, open_regular, read_small, read_whole,
 };

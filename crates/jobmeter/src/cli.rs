@@ -40,6 +40,7 @@ pub(crate) enum Commands {
     Capture(node::sources_of_node::CaptureArgs),
     ColmetNode(node::colmet_node::ColmetNodeArgs),
     Check(operate::check::CheckArgs),
+    Import(operate::import::ImportArgs),
     Poll(operate::poll::PollArgs),
     Feed(operate::poll::FeedArgs),
     Kwollector(operate::poll::KwollectorArgs),

@@ -161,6 +161,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Commands::Man(args) => manual::man(args, cli::command()),
         Commands::Dashboards(args) => operate::dashboards::dashboards(args),
         Commands::ColmetNode(args) => args.run(),
+        Commands::Import(args) => operate::import::import(args),
         Commands::Extract(args) => look::extract::extract(args),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
@@ -276,6 +277,7 @@ fn execute(
         | Commands::Man(_)
         | Commands::Dashboards(_)
         | Commands::ColmetNode(_)
+        | Commands::Import(_)
         | Commands::Extract(_)
         | Commands::Run(_)
         | Commands::Poll(_)

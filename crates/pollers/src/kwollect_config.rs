@@ -87,14 +87,14 @@ const METER: &str = "wattmetre";
 /// Why a configuration is rejected: every error with its file and line, or its option.
 #[derive(Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
-pub(crate) struct KwollectErrors(Vec<String>);
+pub struct KwollectErrors(pub Vec<String>);
 
 /// The values of the keys that are set, with their places.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct KwollectConfig {
+pub struct KwollectConfig {
     values: BTreeMap<&'static str, (String, String)>,
     /// What the user should know, a line each.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The arguments of a command with these keys.
@@ -126,13 +126,8 @@ impl KwollectConfig {
                     config.values.insert(key.name, (text.clone(), place));
                 }
             }
-            if let Some((text, place)) = config.values.get(key.name)
-                && !text.is_empty()
-                && let Some(what) = (key.check)(text)
-            {
-                errors.push(format!("{place}: {}: {what}", key.name));
-            }
         }
+        config.drop_wrong(keys, &mut errors);
         let is_unused = |key: &&Key| !key.is_used && config.values.contains_key(key.name);
         let unused: Vec<&str> = keys.iter().filter(is_unused).map(|key| key.name).collect();
         if !unused.is_empty() {
@@ -140,6 +135,27 @@ impl KwollectConfig {
             config.notes.push(format!("not used: {names}: samples go to the server of jobmeter"));
         }
         if errors.is_empty() { Ok(config) } else { Err(KwollectErrors(errors)) }
+    }
+
+    /// Reads a file of kwollector. A wrong value is an error, and hides no other key.
+    pub fn of_kwollector(file: &Path) -> (Self, KwollectErrors) {
+        let (mut config, mut errors) = (Self::default(), Vec::new());
+        config.add_file(&KWOLLECTOR, file, &mut errors);
+        config.drop_wrong(&KWOLLECTOR, &mut errors);
+        (config, KwollectErrors(errors))
+    }
+
+    /// Drops wrong values.
+    fn drop_wrong(&mut self, keys: &[Key], errors: &mut Vec<String>) {
+        for key in keys {
+            if let Some((text, place)) = self.values.get(key.name)
+                && !text.is_empty()
+                && let Some(what) = (key.check)(text)
+            {
+                errors.push(format!("{place}: {}: {what}", key.name));
+                self.values.remove(key.name);
+            }
+        }
     }
 
     fn add_file(&mut self, keys: &'static [Key], file: &Path, errors: &mut Vec<String>) {
@@ -174,31 +190,36 @@ impl KwollectConfig {
         }
     }
 
-    fn get(&self, key: &str) -> Option<&str> {
+    /// The value of a key that is set and not empty.
+    pub fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(|(text, _)| &**text).filter(|text| !text.is_empty())
     }
 
     /// Our word for the level of the log, if it is set.
-    pub(crate) fn log_level(&self) -> Option<&'static str> {
+    pub fn log_level(&self) -> Option<&'static str> {
         self.get(LOG_LEVEL.name).and_then(level)
     }
 
     /// The folder of kwollector's description files.
-    pub(crate) fn metrics_dir(&self) -> PathBuf {
+    pub fn metrics_dir(&self) -> PathBuf {
         self.get("metrics_dir").unwrap_or(METRICS_DIR).into()
     }
 
-    /// The command that runs a server on the database of the original.
-    pub(crate) fn server_command(&self) -> String {
+    /// The parameters of the original's database, as libpq has them, without the password.
+    pub fn database(&self) -> String {
         let value = |key, default| quoted(self.get(key).unwrap_or(default));
-        let parameters = format!(
+        format!(
             "host={} user={} dbname={}",
             value("db_host", "localhost"),
             value("db_user", "kwuser"),
             value("db_name", "kwdb")
-        );
+        )
+    }
+
+    /// The command that runs a server on the database of the original.
+    pub(crate) fn server_command(&self) -> String {
         // A quote ends the argument of a shell.
-        let parameters = parameters.replace('\'', "'\\''");
+        let parameters = self.database().replace('\'', "'\\''");
         format!(
             "jobmeter server --store postgres --postgres-database '{parameters}' --postgres-password-file FILE"
         )
@@ -218,8 +239,8 @@ impl KwollectConfig {
     }
 }
 
-/// Our word for a level of the log.
-fn level(text: &str) -> Option<&'static str> {
+/// Our word for a level of Python's logging.
+pub fn level(text: &str) -> Option<&'static str> {
     match &*text.to_ascii_lowercase() {
         "critical" | "fatal" | "error" => Some("error"),
         "warning" | "warn" => Some("warn"),

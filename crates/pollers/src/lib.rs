@@ -32,5 +32,6 @@ mod kwollect_config;
 mod sending;
 mod url;
 
+pub use kwollect_config::{KwollectConfig, KwollectErrors, level as log_level};
 pub use sending::GroupsError;
 pub use url::Secret;

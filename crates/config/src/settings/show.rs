@@ -83,7 +83,7 @@ fn unless_in_file_only(setting: &Setting, name: fn(&Setting) -> String) -> Strin
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

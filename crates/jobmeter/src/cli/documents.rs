@@ -2,8 +2,15 @@
 
 use std::path::Path;
 
-const DOCUMENTS: [&str; 4] =
-    ["README.md", "docs/guide/user.md", "docs/guide/operator.md", "docs/guide/developer.md"];
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "docs/guide/user.md",
+    "docs/guide/operator.md",
+    "docs/guide/developer.md",
+    "docs/guide/from-colmet.md",
+    "docs/guide/from-fructosa.md",
+    "docs/guide/from-kwollect.md",
+];
 /// Program names in the documents.
 const PROGRAMS: [&str; 4] = ["./jobmeter", "jobmeter", "jobmeter-agent", "jobmeter-server"];
 

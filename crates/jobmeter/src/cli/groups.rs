@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         &[
             "server",
             "check",
+            "import",
             "db",
             "backup",
             "verify",

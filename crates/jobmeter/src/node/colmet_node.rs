@@ -4,8 +4,8 @@
 //! - `options`: the command line. `settings`: what it means for the agent. `mapping_files`: the files that name counters.
 
 mod mapping_files;
-mod options;
-mod settings;
+pub(crate) mod options;
+pub(crate) mod settings;
 
 use crate::client::plain::note;
 use anyhow::{Context, bail};

@@ -1,7 +1,8 @@
-//! Commands of operation: up, check, db, poll, feed, backup, verify, dashboards.
+//! Commands of operation: up, check, import, db, poll, feed, backup, verify, dashboards.
 //!
 //! - `up`: server and agent
 //! - `check`: a configuration
+//! - `import`: configurations of other programs
 //! - `db`: the database of a server on PostgreSQL
 //! - `poll`: devices outside of the nodes, also by `feed` and Kwollect's commands
 //! - `backup`, `verify`: the data folder
@@ -11,6 +12,7 @@ pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod dashboards;
 pub(crate) mod db;
+pub(crate) mod import;
 pub(crate) mod poll;
 pub(crate) mod up;
 pub(crate) mod verify;

@@ -6,6 +6,7 @@ mod exits;
 mod extract;
 mod faulty_files;
 mod hostile;
+mod import;
 mod lists;
 mod messages;
 mod serve;

@@ -3,12 +3,12 @@
 use super::options::{IPMIPOWER_COMMAND, Options};
 use crate::node::agent_file;
 use anyhow::{Context, bail};
-use colmet::backends::{Backend, IPMIPOWER, PERFHW};
+use colmet::backends::{Backend, IPMIPOWER, PERFHW, PROCSTATS};
 use config::{AgentConfig, Raw};
 use std::collections::BTreeSet;
 
 /// The cluster of the jobs.
-pub(super) const CLUSTER: &str = "oar";
+pub(crate) const CLUSTER: &str = "oar";
 /// Where Colmet looks for jobs.
 const ROOT: &str = "/dev/oar_cgroups_links/cpuset/oar";
 /// Controllers of version 1 below `/sys/fs/cgroup`, and the mount of version 2 beside them.
@@ -29,7 +29,32 @@ const HIERARCHIES: [&str; 14] = [
     "unified",
 ];
 
+/// What the program of `--ipmipower-cmd` prints, and the metric of that number: options of the source `exec`.
+pub(crate) const POWER_OPTIONS: [(&str, &str); 2] =
+    [("pattern", r".*: (\d+) .*"), ("metric", "exec_value_watts")];
+
 pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
+    let mut flags = settings(options)?;
+    flags.extend([one("spool", "none"), one("jobs.units", "false")]);
+    let wanted = sources(options);
+    let others = agent::sources().map(|spec| spec.name).filter(|name| !wanted.contains(name));
+    flags.extend(others.map(|name| one(&format!("sources.{name}.enabled"), "false")));
+    let mut config = agent_file::defaults(flags)?;
+    // No flag names a program: here the caller's own command line does.
+    if let Some(exec) = config.sources.get_mut("exec").filter(|exec| exec.enabled) {
+        let command: String = options.ipmipower_cmd.iter().flat_map(|word| [word, "\0"]).collect();
+        for (name, value) in [("command", &*command)].into_iter().chain(POWER_OPTIONS) {
+            exec.options.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    Ok(config)
+}
+
+/// The agent's settings that these options mean, without the program of `--ipmipower-cmd`.
+///
+/// # Errors
+/// A value has no counterpart.
+pub(crate) fn settings(options: &Options) -> anyhow::Result<Vec<(String, Raw)>> {
     let seconds = options.sample_period;
     if !(0.001..=86_400.0).contains(&seconds) {
         bail!("--sample-period {seconds}: it is from 0.001 to 86400 seconds");
@@ -40,29 +65,14 @@ pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
         1 => "info",
         _ => "debug",
     };
-    let is_own_program = options.ipmipower_cmd != IPMIPOWER_COMMAND;
-    let wanted: BTreeSet<&str> = options
-        .backends()
-        .into_iter()
-        .flat_map(|backend| sources_of(backend, is_own_program))
-        .collect();
-    let one = |key: &str, value: &str| (key.to_owned(), Raw::One(value.to_owned()));
     let many = |key: &str, values: Vec<String>| match values.is_empty() {
         true => one(key, ""),
         false => (key.to_owned(), Raw::Many(values)),
     };
-    let mut flags = vec![
-        one("period", &period),
-        one("log.level", level),
-        one("spool", "none"),
-        one("jobs.units", "false"),
-    ];
-    for spec in agent::sources() {
-        let is_wanted = wanted.contains(spec.name);
-        flags.push(one(&format!("sources.{}.enabled", spec.name), &is_wanted.to_string()));
-        if is_wanted {
-            flags.push(one(&format!("sources.{}.period", spec.name), &period));
-        }
+    let mut flags = vec![one("period", &period), one("log.level", level)];
+    for name in sources(options) {
+        flags.push(one(&format!("sources.{name}.enabled"), "true"));
+        flags.push(one(&format!("sources.{name}.period"), &period));
     }
     // Living tasks are read as often as Colmet reads them.
     flags.push(one("sources.taskstats.poll_s", "0"));
@@ -80,17 +90,23 @@ pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
         flags.push(many("jobs.schedulers", Vec::new()));
         flags.push(many("jobs.patterns", patterns(options)?));
     }
-    let mut config = agent_file::defaults(flags)?;
-    // No flag names a program: here the caller's own command line does.
-    if let Some(exec) = config.sources.get_mut("exec").filter(|exec| exec.enabled) {
-        let command: String = options.ipmipower_cmd.iter().flat_map(|word| [word, "\0"]).collect();
-        for (name, value) in
-            [("command", &*command), ("pattern", r".*: (\d+) .*"), ("metric", "exec_value_watts")]
-        {
-            exec.options.insert(name.to_owned(), value.to_owned());
-        }
-    }
-    Ok(config)
+    Ok(flags)
+}
+
+/// The sources of the enabled backends.
+pub(crate) fn sources(options: &Options) -> BTreeSet<&'static str> {
+    let is_own_program = options.ipmipower_cmd != IPMIPOWER_COMMAND;
+    let of = |backend| sources_of(backend, is_own_program);
+    options.backends().into_iter().flat_map(of).collect()
+}
+
+/// The sources of the backend `procstats`.
+pub(crate) fn procstats_sources() -> BTreeSet<&'static str> {
+    sources_of(&PROCSTATS, false).into_iter().collect()
+}
+
+fn one(key: &str, value: &str) -> (String, Raw) {
+    (key.to_owned(), Raw::One(value.to_owned()))
 }
 
 /// The sources of a backend's columns.
