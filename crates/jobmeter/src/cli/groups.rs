@@ -25,6 +25,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "outputs",
             "fill",
             "extract",
+            "compare",
             "dashboards",
             "completions",
             "man",
