@@ -162,7 +162,13 @@ pub(super) fn fructosa() -> &'static Columns {
 /// What a server's metric `colmet_…` is, and its value in the unit of the metric that it equals.
 pub(super) fn stored(metric: &str, value: f64) -> Option<(&'static Mapped, f64)> {
     let (backend, column) = column_of(metric)?;
-    let mapped = colmet().named(backend.id, column.row.theirs)?;
+    let mapped = if *backend == EVENTS {
+        // A counter that a file of the host names.
+        let (selector, _) = column.row.ours.formulas().first()?.inverse()?;
+        colmet().of_metric(selector.metric)?
+    } else {
+        colmet().named(backend.id, column.row.theirs)?
+    };
     let theirs = own(backend, column)?.scale.to_theirs(value);
     Some((mapped, mapped.scale.to_ours(theirs)))
 }
@@ -200,6 +206,9 @@ mod tests {
         let (mapped, value) = stored(metric, 2048.0).unwrap();
         assert_eq!((mapped.metric, value), (column.metric, 2048.0));
         assert!(stored("load_1m", 1.0).is_none());
+        let named = stored("colmet_perfhw_instructions_total", 5.0).map(|(it, ours)| (it.name, ours));
+        assert_eq!(named, Some(("counter_1", 5.0)));
+        assert!(stored("colmet_perfhw_cpu_migrations_total", 5.0).is_none());
     }
 
     #[test]

@@ -296,7 +296,8 @@ mod tests {
         #[test]
         fn a_series_equals_itself_and_sides_can_be_swapped(a in some_series(), b in some_series()) {
             for kind in [Kind::Counter, Kind::Gauge] {
-                prop_assert!(WINDOWS.compare(kind, &a, &a, Tolerance { ratio: 0.0, floor: 0.0 }).is_equal());
+                let exact = Tolerance { ratio: 0.0, floor: 0.0 };
+                prop_assert!(WINDOWS.compare(kind, &a, &a, exact).is_equal());
                 let (one, two) = (WINDOWS.compare(kind, &a, &b, EXACT), WINDOWS.compare(kind, &b, &a, EXACT));
                 prop_assert_eq!(one.windows, two.windows);
                 prop_assert_eq!((one.left_larger, one.right_larger), (two.right_larger, two.left_larger));
