@@ -206,7 +206,8 @@ mod tests {
         let (mapped, value) = stored(metric, 2048.0).unwrap();
         assert_eq!((mapped.metric, value), (column.metric, 2048.0));
         assert!(stored("load_1m", 1.0).is_none());
-        let named = stored("colmet_perfhw_instructions_total", 5.0).map(|(it, ours)| (it.name, ours));
+        let named =
+            stored("colmet_perfhw_instructions_total", 5.0).map(|(it, ours)| (it.name, ours));
         assert_eq!(named, Some(("counter_1", 5.0)));
         assert!(stored("colmet_perfhw_cpu_migrations_total", 5.0).is_none());
     }

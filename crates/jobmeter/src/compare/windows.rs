@@ -244,7 +244,7 @@ mod tests {
     fn one_changed_value_is_found() {
         let left = counter(0, 10, 3.0);
         let mut right = counter(0, 10, 3.0);
-        right.parts[0][13].1 += 10.0;
+        right.parts[0][13].1 += 40.0;
         // The counter rises too much at 130, and falls back by 140: a restart.
         let found = WINDOWS.compare(Kind::Counter, &left, &right, EXACT);
         assert_eq!((found.windows, found.right_larger), (5, 1));
