@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn errors_state_what_to_write() {
         for (text, part) in [
             ("carbon+http://g", "`carbon` is no kind of server; write http://, colmet+http://"),
             ("+http://g", "is no kind of server"),

@@ -144,7 +144,7 @@ fn a_file_of_colmet_is_compared() {
         found.len() > 30 && found.iter().all(|one| one.starts_with("only_left node-")),
         "{found:?}"
     );
-    let select = ["--metric", "memory_total_bytes"];
+    let select = ["--metric", "memory_total_bytes", "--device", "node-2.cluster"];
     let (code, json) = result(FILE, &own(bytes), &select);
     assert_eq!((code, &json["series_equal"]), (0, &1.into()), "{json}");
     let (code, json) = result(&own(bytes * 1.1), FILE, &select);
@@ -304,7 +304,7 @@ fn wrong_words_are_explained() {
         ("carbon+http://x", &[][..], "`carbon` is no kind of server"),
         ("http://u:p@x", &[], "--left-auth FILE"),
         (&*url, &["--window", "0s"], "--window 0s"),
-        (&url, &["--window", "1"], "--window 1: invalid duration"),
+        (&url, &["--window", "x"], "--window x: invalid duration"),
         (&url, &["--tolerance", "200%"], "expected 0% to 100%"),
         (&url, &["--job", "7,8"], "write one job"),
         (&url, &["--device", "a/b"], "--device a/b"),

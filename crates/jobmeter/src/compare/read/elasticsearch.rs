@@ -5,7 +5,7 @@ use super::remote::Remote;
 use crate::client::http_client::escape;
 use crate::compare::columns::{Mapped, colmet};
 use crate::compare::rows::{Job, Row, Sink};
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use config::ServerUrl;
 use model::Timestamp;
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Documents of an answer.
 const PAGE: usize = 2000;
+/// Most answers of one index: a server that repeats itself must not be read for ever.
+const PAGES_MAX: usize = 50_000;
 /// How long the server keeps a list of results between two pages.
 const KEPT: &str = "2m";
 /// What Colmet writes for a value that is missing.
@@ -56,7 +58,7 @@ fn read_index(
         format!("/{index}/_search?scroll={KEPT}&ignore_unavailable=true&allow_no_indices=true");
     let query = json!({"size": PAGE, "sort": ["_doc"], "query": {"bool": {"filter": filter}}});
     let mut answer = remote.post(&path, &query)?;
-    loop {
+    for _ in 0..PAGES_MAX {
         let hits = answer.pointer("/hits/hits").and_then(Value::as_array);
         let hits = hits.context("the answer has no hits")?;
         for hit in hits {
@@ -69,6 +71,7 @@ fn read_index(
         };
         answer = remote.post("/_search/scroll", &json!({"scroll": KEPT, "scroll_id": id}))?;
     }
+    bail!("more than {PAGES_MAX} answers; compare a shorter time, or select with --job")
 }
 
 fn take(

@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::io::Read;
 use std::time::Duration;
 
-/// Largest answer that is read as a whole.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Largest answer that is read as a whole. Its parsed form may need eight times as much memory.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Longest time of a request with its answer.
 const TIME_MAX: Duration = Duration::from_secs(300);
 /// Most characters of a server's error that are shown.
