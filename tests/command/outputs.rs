@@ -78,6 +78,8 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let server = Server::start(&dir.path().join("data"), &[]);
     let host = &repository().join("testdata/hosts/slurm-v2/1").display().to_string();
+    let colmet = "testdata/colmet/collector_0610.1764369000.hdf5";
+    let colmet = &repository().join(colmet).display().to_string();
     let (data, empty, metrics) = (path("data"), path("agent.toml"), path("metrics.d"));
     std::fs::write(&empty, "").unwrap();
     descriptions(&metrics);
@@ -99,6 +101,9 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["gaps"],
         vec!["outputs"],
         vec!["fill", "nothing", "--last", "1h"],
+        vec!["extract", colmet, "0", "1764369000", "1764369020", "uptime_total"],
+        vec!["colmet-node", "--no-such-option"],
+        vec!["compare", colmet, colmet, "--from", "1764369000", "--to", "1764369020"],
         vec!["sql", select],
         vec!["sql", "--format", "csv", select],
         vec!["set", "--list"],

@@ -1,6 +1,6 @@
 //! The command line: commands, options and arguments. The options of a command stand beside the command.
 
-use crate::{change, complete, look, manual, measure, node, operate};
+use crate::{change, compare, complete, look, manual, measure, node, operate};
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
 use clap::{Arg, Command, Subcommand, ValueHint};
 use std::ffi::OsString;
@@ -34,6 +34,7 @@ pub(crate) enum Commands {
     Outputs(look::outputs::OutputsArgs),
     Fill(look::outputs::FillArgs),
     Extract(look::extract::ExtractArgs),
+    Compare(compare::CompareArgs),
     Top(node::top::TopArgs),
     Sources(node::sources_of_node::SourcesArgs),
     Doctor(node::doctor::DoctorArgs),

@@ -4,6 +4,7 @@
 mod change;
 mod cli;
 mod client;
+mod compare;
 mod complete;
 mod look;
 mod manual;
@@ -256,6 +257,9 @@ fn execute(
         Commands::Token(args) => change::access::token(&client()?, args),
         Commands::Account(args) => change::access::account(&client()?, args),
         Commands::Audit(args) => look::audit::audit(&client()?, args),
+        Commands::Compare(args) => {
+            return compare::compare(args, settings, &requested_server(settings));
+        }
         Commands::Outputs(args) => return look::outputs::outputs(&client()?, args),
         Commands::Fill(args) => look::outputs::fill(&client()?, args),
         Commands::Sources(args) => node::sources_of_node::sources(args, &device()?)

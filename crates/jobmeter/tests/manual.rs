@@ -51,7 +51,7 @@ fn bash_completes_commands_and_flags() {
         );
         bash(&[], &(output_of(&["completions", "bash"]) + &completion_script)).trim().to_owned()
     };
-    assert_eq!(complete("jobmeter comp", 1), "completions");
+    assert_eq!(complete("jobmeter compl", 1), "completions");
     assert_eq!(complete("jobmeter sql --form", 2), "--format");
     assert_eq!(complete("jobmeter job st", 2), "start");
     assert_eq!(complete("jobmeter jobs --state run", 3), "running");

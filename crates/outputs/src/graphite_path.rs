@@ -7,7 +7,7 @@ const COMPONENT_BYTES_MAX: usize = 200;
 
 /// The path of a series: `DEVICE.METRIC[.job.CLUSTER.ID][.LABEL.VALUE]...`. A part that Carbon cannot take as it is has a
 /// checksum, so that two series keep two paths.
-pub(crate) fn path_of(series: &Series) -> String {
+pub fn path_of(series: &Series) -> String {
     let Series { device, metric, job, labels } = series;
     let mut path = String::new();
     write_unique(device.as_str(), &mut path);

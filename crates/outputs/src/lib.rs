@@ -25,6 +25,7 @@ pub use delivering::fills::{FILLS_MAX, FillError, FillState, FillStatus};
 pub use delivering::outputs::Outputs;
 pub use delivering::set_aside::SetAsideStatus;
 pub use delivering::status::{OutputState, OutputStatus};
+pub use graphite_path::path_of as graphite_path;
 pub use list::{ALL, check, check_paths, kinds, reference};
 pub use portion::Portion;
 pub use records::{Layout, NodeRecords};

@@ -26,6 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "outputs",
             "fill",
             "extract",
+            "compare",
             "dashboards",
             "completions",
             "man",

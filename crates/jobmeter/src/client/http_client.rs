@@ -135,23 +135,7 @@ impl Client {
         client_settings: &ClientSettings,
     ) -> anyhow::Result<Self> {
         let server = config::ServerUrl::new(url).map_err(anyhow::Error::msg)?;
-        let mut builder = ureq::Agent::config_builder();
-        if server.is_local() {
-            // Ignores proxy settings: an answer through a proxy may come from the proxy's user.
-            builder = builder.proxy(None);
-        }
-        let config = builder
-            .http_status_as_error(false)
-            .timeout_connect(Some(Duration::from_secs(5)))
-            .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
-            .tls_config(delivery::tls(
-                client_settings.ca.as_deref(),
-                client_settings.cert.as_deref(),
-                client_settings.key.as_deref(),
-            )?)
-            .build();
-        let connector = delivery::connector(server.host(), &client_settings.server_uids);
-        let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
+        let agent = agent(&server, client_settings)?;
         Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
     }
 
@@ -328,6 +312,30 @@ impl Client {
             self.url
         )
     }
+}
+
+/// What sends requests to a server, with the files for TLS of the settings.
+pub(crate) fn agent(
+    server: &config::ServerUrl,
+    client_settings: &ClientSettings,
+) -> anyhow::Result<ureq::Agent> {
+    let mut builder = ureq::Agent::config_builder();
+    if server.is_local() {
+        // Ignores proxy settings: an answer through a proxy may come from the proxy's user.
+        builder = builder.proxy(None);
+    }
+    let config = builder
+        .http_status_as_error(false)
+        .timeout_connect(Some(Duration::from_secs(5)))
+        .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
+        .tls_config(delivery::tls(
+            client_settings.ca.as_deref(),
+            client_settings.cert.as_deref(),
+            client_settings.key.as_deref(),
+        )?)
+        .build();
+    let connector = delivery::connector(server.host(), &client_settings.server_uids);
+    Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
 }
 
 /// Most characters of an error text that is not the server's JSON.

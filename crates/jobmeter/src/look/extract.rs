@@ -117,7 +117,7 @@ pub(crate) fn extract(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The files of a prefix in the order of their names.
-fn files(prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn files(prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if prefix.is_file() {
         return Ok(vec![prefix.to_owned()]);
     }

@@ -155,6 +155,14 @@ fn fill(value: &mut Value) {
 
 /// Status and body for a path; rows for paths that answer with a table.
 fn body(path: &str, accept: &str) -> (&'static str, String) {
+    if path.starts_with("/rpc/get_metrics?job_id=7") {
+        let row = json!({"timestamp": "1970-01-01T00:00:01Z", "device_id": HOSTILE, "metric_id": HOSTILE, "value": 1,
+            "labels": {HOSTILE: HOSTILE}});
+        return ("200 OK", json!([row]).to_string());
+    }
+    if path.starts_with("/metrics?job_id=7") {
+        return ("200 OK", "[]".to_owned());
+    }
     if path.starts_with("/rpc/get_metrics") || path.starts_with("/api/v1/sql") {
         return match accept {
             "text/csv" => ("200 OK", format!("{0},b\n\"{1}\",1\n", "a\u{9b}", HOSTILE)),
@@ -195,6 +203,10 @@ fn path_of(line: &str) -> &str {
 fn nothing_that_a_server_sends_acts_on_the_terminal() {
     let url = serve_with(|request| body(path_of(&request.line), &request.accept));
     let select = ["sql", "SELECT 1"];
+    // Its sides are servers of their own.
+    let kwollect = format!("kwollect+{url}/metrics");
+    let compare = ["compare", &url, &kwollect, "--from", "0", "--to", "1970-01-02", "--job", "7"];
+    let compare_json = [&compare[..], &["--json"]].concat();
     let commands: &[&[&str]] = &[
         &["jobs"],
         &["jobs", "--check"],
@@ -214,6 +226,8 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["outputs", "--csv"],
         &["outputs", "refused", "--retry"],
         &["fill", "refused", "--last", "1h"],
+        &compare,
+        &compare_json,
         &["gaps", "--json"],
         &["gaps", "--csv"],
         &["set", "--list"],
