@@ -1,14 +1,16 @@
-//! Commands of operation: up, check, db, poll, feed, backup, verify, dashboards.
+//! Commands of operation: up, check, db, poll, feed, colmet-collector, backup, verify, dashboards.
 //!
 //! - `up`: server and agent
 //! - `check`: a configuration
 //! - `db`: the database of a server on PostgreSQL
 //! - `poll`: devices outside of the nodes, also by `feed` and Kwollect's commands
+//! - `colmet_collector`: a server in place of a collector of Colmet
 //! - `backup`, `verify`: the data folder
 //! - `dashboards`: files for Grafana
 
 pub(crate) mod backup;
 pub(crate) mod check;
+pub(crate) mod colmet_collector;
 pub(crate) mod dashboards;
 pub(crate) mod db;
 pub(crate) mod poll;

@@ -1,5 +1,6 @@
 //! The options of Colmet's `colmet-node` 0.6.10.
 
+use super::verbosity::Verbosity;
 use anyhow::bail;
 use clap::ArgAction;
 use colmet::backends::{
@@ -19,9 +20,8 @@ pub(super) const IPMIPOWER_COMMAND: [&str; 5] =
     after_help = "The statistics of tasks (taskstats) are always sent. The cluster of the jobs is `oar`."
 )]
 pub(super) struct Options {
-    /// More details in the log, on standard error: -v adds what it does, -vv every sample
-    #[arg(short, long, action = ArgAction::Count)]
-    pub(super) verbose: u8,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
     /// Period of measuring in seconds
     #[arg(short, long = "sample-period", value_name = "SECONDS", default_value_t = 5.0)]
     pub(super) sample_period: f64,

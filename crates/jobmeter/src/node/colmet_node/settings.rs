@@ -35,11 +35,6 @@ pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
         bail!("--sample-period {seconds}: it is from 0.001 to 86400 seconds");
     }
     let period = format!("{}ms", (seconds * 1000.0).round());
-    let level = match options.verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
     let is_own_program = options.ipmipower_cmd != IPMIPOWER_COMMAND;
     let wanted: BTreeSet<&str> = options
         .backends()
@@ -53,7 +48,7 @@ pub(super) fn agent_config(options: &Options) -> anyhow::Result<AgentConfig> {
     };
     let mut flags = vec![
         one("period", &period),
-        one("log.level", level),
+        one("log.level", options.verbosity.level()),
         one("spool", "none"),
         one("jobs.units", "false"),
     ];
