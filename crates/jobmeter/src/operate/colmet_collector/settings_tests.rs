@@ -29,11 +29,6 @@ fn config(words: &[&str]) -> ServerConfig {
     }
 }
 
-/// The settings with an output on standard output and an address of loopback, unless these words have another one.
-fn printing(words: &[&str]) -> ServerConfig {
-    config(&[&[STDOUT][..], &LOCAL, words].concat())
-}
-
 /// The lines of the settings that these words change.
 fn lines(base: &[&str], words: &[&str]) -> Vec<String> {
     let text = |words: &[&str]| text(&options(words).unwrap(), Path::new("/data")).unwrap();
