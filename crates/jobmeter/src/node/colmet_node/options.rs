@@ -71,10 +71,10 @@ pub(super) struct Options {
     #[arg(short, long, hide = true)]
     tid: Vec<String>,
     /// Directory of the jobs' cgroups [default: OAR's default places]
-    #[arg(long = "cpuset_rootpath", value_name = "DIR")]
+    #[arg(long = "cpuset_rootpath", alias = "cgroup-rootpath", value_name = "DIR")]
     pub(super) cpuset_rootpath: Vec<String>,
     /// Finds the job's number in the name of a job's directory [default: `_(\d+)$`]
-    #[arg(long = "regex_job_id", value_name = "REGEX")]
+    #[arg(long = "regex_job_id", alias = "regex-job-id", value_name = "REGEX")]
     pub(super) regex_job_id: Vec<String>,
     /// Address of the collector
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:5556")]

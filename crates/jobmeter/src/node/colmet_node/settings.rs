@@ -279,6 +279,9 @@ mod tests {
             ]
         );
         assert_eq!(config(&["--regex_job_id", "x"]).jobs.patterns, ["oar:oar/.*?(?:(?<job>x)).*"]);
+        // The names of the node in Rust.
+        let jobs = config(&["--cgroup-rootpath", "/dev/cpuset/a", "--regex-job-id", "x"]).jobs;
+        assert_eq!(jobs.patterns, ["oar:a/.*?(?:(?<job>x)).*"]);
         for words in [["--regex_job_id", "(a)(b)"], ["--regex_job_id", "a/b"], ["-s", "0"]] {
             let options = Options::try_parse_from(["colmet-node"].iter().chain(&words)).unwrap();
             assert!(agent_config(&options).is_err(), "{words:?}");
