@@ -86,7 +86,7 @@ pub(super) struct OwnOptions {
     /// Data folder [default: /var/lib/jobmeter-colmet as root, else jobmeter-colmet in the XDG state folder]
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
-    /// Address of the server, for `jobmeter --server` and the browser
+    /// Address of the server, for browsers and the other commands
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8795")]
     pub(super) listen: String,
 }
