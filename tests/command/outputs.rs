@@ -137,7 +137,8 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["jobs", "--no-such-option"],
     ];
     // These commands run on or write a folder; separate cases below test them.
-    let own = ["run", "up", "server", "backup", "capture"];
+    let own =
+        ["run", "up", "server", "backup", "capture", "colmet-node", "colmet-collector", "extract"];
     let tested: BTreeSet<String> =
         commands.iter().map(|words| words[0]).chain(own).map(str::to_owned).collect();
     assert_eq!(listed().difference(&tested).next(), None, "no line here tries it");

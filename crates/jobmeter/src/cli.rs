@@ -40,6 +40,7 @@ pub(crate) enum Commands {
     Doctor(node::doctor::DoctorArgs),
     Capture(node::sources_of_node::CaptureArgs),
     ColmetNode(node::colmet_node::ColmetNodeArgs),
+    ColmetCollector(operate::colmet_collector::ColmetCollectorArgs),
     Check(operate::check::CheckArgs),
     Import(operate::import::ImportArgs),
     Poll(operate::poll::PollArgs),

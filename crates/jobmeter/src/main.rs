@@ -53,10 +53,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Its options are Colmet's: some have the names of this program's own.
-    if let [_, word, rest @ ..] = &words[..]
-        && word == node::colmet_node::COMMAND
-    {
-        return node::colmet_node::run(rest).unwrap_or_else(|error| fail(&error));
+    if let [_, word, rest @ ..] = &words[..] {
+        let ended = match word.to_str() {
+            Some(node::colmet_node::COMMAND) => Some(node::colmet_node::run(rest)),
+            Some(operate::colmet_collector::COMMAND) => Some(operate::colmet_collector::run(rest)),
+            _ => None,
+        };
+        if let Some(ended) = ended {
+            return ended.unwrap_or_else(|error| fail(&error));
+        }
     }
     // The completion command is hidden: it appears in no script, manual or help.
     let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(&words)
@@ -163,6 +168,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Commands::Dashboards(args) => operate::dashboards::dashboards(args),
         Commands::ColmetNode(args) => args.run(),
         Commands::Import(args) => operate::import::import(args),
+        Commands::ColmetCollector(args) => args.run(),
         Commands::Extract(args) => look::extract::extract(args),
         Commands::Run(args) => run(args, matches),
         // The poller reads its own settings.
@@ -282,6 +288,7 @@ fn execute(
         | Commands::Dashboards(_)
         | Commands::ColmetNode(_)
         | Commands::Import(_)
+        | Commands::ColmetCollector(_)
         | Commands::Extract(_)
         | Commands::Run(_)
         | Commands::Poll(_)

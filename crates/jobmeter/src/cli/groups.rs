@@ -33,7 +33,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),
-    ("Colmet", &["colmet-node"]),
+    ("Colmet", &["colmet-node", "colmet-collector"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];
 

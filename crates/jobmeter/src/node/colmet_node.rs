@@ -6,6 +6,7 @@
 mod mapping_files;
 pub(crate) mod options;
 pub(crate) mod settings;
+pub(crate) mod verbosity;
 
 use crate::client::plain::note;
 use anyhow::{Context, bail};
@@ -53,7 +54,8 @@ impl ColmetNodeArgs {
 /// Measures and sends until SIGTERM or SIGINT.
 pub(crate) fn run(words: &[OsString]) -> anyhow::Result<ExitCode> {
     let name = OsString::from("jobmeter colmet-node");
-    let options = match Options::try_parse_from([name].iter().chain(words)) {
+    let words = verbosity::with_levels(words);
+    let options = match Options::try_parse_from([name].iter().chain(&words)) {
         Ok(options) => options,
         Err(error) => return Ok(crate::rejected(error)),
     };

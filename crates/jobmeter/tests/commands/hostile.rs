@@ -11,7 +11,7 @@ const HOSTILE: &str =
     "HOSTILE\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\r\n\u{7f}\u{200b}\u{200f}\u{feff}\u{2028}";
 
 /// Commands that print nothing of a server, or have a test of their own (`top`).
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 21] = [
     "up",
     "top",
     "server",
@@ -32,6 +32,7 @@ const OTHERS: [&str; 20] = [
     "sources",
     "capture",
     "colmet-node",
+    "colmet-collector",
 ];
 
 fn gap() -> Value {

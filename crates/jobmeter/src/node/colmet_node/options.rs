@@ -1,5 +1,6 @@
 //! The options of Colmet's `colmet-node` 0.6.10.
 
+use super::verbosity::Verbosity;
 use anyhow::bail;
 use clap::ArgAction;
 use colmet::backends::{
@@ -19,9 +20,8 @@ pub(crate) const IPMIPOWER_COMMAND: [&str; 5] =
     after_help = "The statistics of tasks (taskstats) are always sent. The cluster of the jobs is `oar`."
 )]
 pub(crate) struct Options {
-    /// More details in the log, on standard error: -v adds what it does, -vv every sample
-    #[arg(short, long, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
     /// Period of measuring in seconds
     #[arg(short, long = "sample-period", value_name = "SECONDS", default_value_t = 5.0)]
     pub(crate) sample_period: f64,
@@ -71,10 +71,10 @@ pub(crate) struct Options {
     #[arg(short, long, hide = true)]
     tid: Vec<String>,
     /// Directory of the jobs' cgroups [default: OAR's default places]
-    #[arg(long = "cpuset_rootpath", value_name = "DIR")]
+    #[arg(long = "cpuset_rootpath", alias = "cgroup-rootpath", value_name = "DIR")]
     pub(crate) cpuset_rootpath: Vec<String>,
     /// Finds the job's number in the name of a job's directory [default: `_(\d+)$`]
-    #[arg(long = "regex_job_id", value_name = "REGEX")]
+    #[arg(long = "regex_job_id", alias = "regex-job-id", value_name = "REGEX")]
     pub(crate) regex_job_id: Vec<String>,
     /// Address of the collector
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:5556")]

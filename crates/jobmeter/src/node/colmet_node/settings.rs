@@ -60,16 +60,11 @@ pub(crate) fn settings(options: &Options) -> anyhow::Result<Vec<(String, Raw)>> 
         bail!("--sample-period {seconds}: it is from 0.001 to 86400 seconds");
     }
     let period = format!("{}ms", (seconds * 1000.0).round());
-    let level = match options.verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
     let many = |key: &str, values: Vec<String>| match values.is_empty() {
         true => one(key, ""),
         false => (key.to_owned(), Raw::Many(values)),
     };
-    let mut flags = vec![one("period", &period), one("log.level", level)];
+    let mut flags = vec![one("period", &period), one("log.level", options.verbosity.level())];
     for name in sources(options) {
         flags.push(one(&format!("sources.{name}.enabled"), "true"));
         flags.push(one(&format!("sources.{name}.period"), &period));
@@ -303,6 +298,9 @@ mod tests {
             ]
         );
         assert_eq!(config(&["--regex_job_id", "x"]).jobs.patterns, ["oar:oar/.*?(?:(?<job>x)).*"]);
+        // The names of the node in Rust.
+        let jobs = config(&["--cgroup-rootpath", "/dev/cpuset/a", "--regex-job-id", "x"]).jobs;
+        assert_eq!(jobs.patterns, ["oar:a/.*?(?:(?<job>x)).*"]);
         for words in [["--regex_job_id", "(a)(b)"], ["--regex_job_id", "a/b"], ["-s", "0"]] {
             let options = Options::try_parse_from(["colmet-node"].iter().chain(&words)).unwrap();
             assert!(agent_config(&options).is_err(), "{words:?}");
