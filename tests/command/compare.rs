@@ -9,8 +9,11 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const TOKEN: &str = "token-of-scripts";
+/// The value at a second.
+type ValueAt = fn(f64) -> f64;
+
 /// Metrics, Colmet's names of them, and their values at a second.
-const METRICS: [(&str, &str, fn(f64) -> f64); 3] = [
+const METRICS: [(&str, &str, ValueAt); 3] = [
     ("memory_free_bytes", "colmet_procstats_meminfo_memfree_bytes", |_| 4_096_000.0),
     ("cpu_user_seconds_total", "colmet_procstats_stat_cpu_user_seconds_total", |at| 3.0 * at),
     ("load_1m", "colmet_procstats_loadavg_1min", |at| 1.0 + at / 1000.0),
