@@ -1,8 +1,7 @@
 //! The command line.
 
 pub(crate) mod check_folder;
-pub(crate) mod colmet_collector;
-pub(crate) mod compare;
+pub(crate) mod colmet;
 pub(crate) mod device_states;
 pub(crate) mod devices;
 pub(crate) mod guide_commands;

@@ -46,7 +46,7 @@ fn a_servers_values_of_colmet_equal_its_own_until_one_differs() {
     let mut rows = Vec::new();
     for at in (from - 30..=now - 10).step_by(5) {
         for (own, of_colmet, value) in METRICS {
-            let value = value((at - from + 30) as f64);
+            let value = value((at + 30 - from) as f64);
             rows.extend([row(own, at, value), row(of_colmet, at, value)]);
         }
     }

@@ -1,0 +1,4 @@
+//! Commands that replace programs of Colmet, or are compared with them.
+
+mod collector;
+mod compare;
