@@ -3,7 +3,7 @@
 //!
 //! - `options`: the command line. `settings`: what it means for the server.
 
-mod options;
+pub(crate) mod options;
 mod settings;
 
 use crate::client::plain::note;

@@ -4,8 +4,12 @@ use super::command_line::{comment_missing, parse};
 use super::counterparts::{Table, is, nothing};
 use super::draft::{Draft, Part};
 use crate::node::colmet_node::settings::CLUSTER;
-use clap::{ArgAction, Parser};
+use crate::operate::colmet_collector::options::Options;
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 
+/// The level of the log without `-v`.
+const DEFAULT_LEVEL: &str = "warn";
 /// File with the user and password of a URL.
 const ELASTIC_SECRET: &str = "elasticsearch-credentials";
 
@@ -42,51 +46,17 @@ pub(super) const TABLE: Table = Table {
     ],
 };
 
-/// The options of colmet-collector 0.6.10.
-#[derive(Parser, Debug)]
-#[command(version)]
-pub(super) struct CollectorOptions {
-    #[arg(short, long, action = ArgAction::Count)]
-    verbose: u8,
-    #[arg(short, long = "sample-period")]
-    sample_period: Option<f64>,
-    #[arg(long)]
-    buffer_size: Option<i64>,
-    #[arg(long)]
-    enable_stdout_backend: bool,
-    #[arg(long, default_value = "tcp://0.0.0.0:5556")]
-    zeromq_bind_uri: String,
-    #[arg(long)]
-    zeromq_hwm: Option<i64>,
-    #[arg(long, allow_hyphen_values = true)]
-    zeromq_linger: Option<i64>,
-    #[arg(long)]
-    hdf5_filepath: Option<String>,
-    #[arg(long)]
-    hdf5_complevel: Option<u8>,
-    #[arg(long)]
-    hdf5_complib: Option<String>,
-    #[arg(long)]
-    elastic_host: Option<String>,
-    #[arg(long)]
-    elastic_index_prefix: Option<String>,
-    #[arg(short = 'P', long)]
-    http_credentials: Option<String>,
-    #[arg(long)]
-    no_check_certificates: bool,
-}
-
 /// Reads the options. `senders` are the hosts and networks that the listener accepts.
 pub(super) fn import(
     words: &[String],
     senders: Option<(&str, &str)>,
     draft: &mut Draft,
 ) -> anyhow::Result<()> {
-    let (options, matches) = parse::<CollectorOptions>(TABLE.program, words, &mut draft.errors)?;
-    comment_missing::<CollectorOptions>(&TABLE, &matches, &mut draft.server);
+    let (options, matches) = parse::<Options>(TABLE.program, words, &mut draft.errors)?;
+    comment_missing::<Options>(&TABLE, &matches, &mut draft.server);
     let server = &mut draft.server;
-    if options.verbose > 0 {
-        server.set("log.level", if options.verbose == 1 { "info" } else { "debug" });
+    if options.verbosity.level() != DEFAULT_LEVEL {
+        server.set("log.level", options.verbosity.level());
     }
     listener(&options.zeromq_bind_uri, senders, server);
     if options.enable_stdout_backend {
@@ -95,8 +65,8 @@ pub(super) fn import(
         server.set("outputs.stdout.format", "colmet");
         server.set("outputs.stdout.cluster", CLUSTER);
     }
-    hdf5(&options, draft);
-    elasticsearch(&options, draft);
+    hdf5(&options, &matches, draft);
+    elasticsearch(&options, &matches, draft);
     Ok(())
 }
 
@@ -123,36 +93,38 @@ fn listener(address: &str, senders: Option<(&str, &str)>, server: &mut Part) {
     server.set("inputs.colmet.cluster", CLUSTER);
 }
 
-fn hdf5(options: &CollectorOptions, draft: &mut Draft) {
+fn hdf5(options: &Options, matches: &ArgMatches, draft: &mut Draft) {
     let server = &mut draft.server;
+    let has_level = is_given(matches, "hdf5_complevel");
     let Some(path) = &options.hdf5_filepath else {
-        if options.hdf5_complevel.is_some() || options.hdf5_complib.is_some() {
+        if has_level || is_given(matches, "hdf5_complib") {
             server.comment("--hdf5-complevel, --hdf5-complib: no counterpart: they have no effect without --hdf5-filepath");
         }
         return;
     };
     match std::path::absolute(path) {
         Ok(path) => server.set("outputs.hdf5.path", &path.display().to_string()),
-        Err(error) => draft.errors.push(format!("--hdf5-filepath {path}: {error}")),
+        Err(error) => {
+            draft.errors.push(format!("--hdf5-filepath {}: {error}", path.display()));
+        }
     }
-    match options.hdf5_complevel {
-        Some(level @ 0..=9) => server.set("outputs.hdf5.complevel", &level.to_string()),
-        Some(level) => draft.errors.push(format!("--hdf5-complevel {level}: it is from 0 to 9")),
-        None => {}
+    if has_level {
+        server.set("outputs.hdf5.complevel", &options.hdf5_complevel.to_string());
     }
-    if let Some(library) = options.hdf5_complib.as_deref().filter(|library| *library != "zlib") {
+    if options.hdf5_complib != "zlib" {
         server.comment(format!(
-            "--hdf5-complib {library}: no counterpart: files are compressed with zlib, which each HDF5 library reads"
+            "--hdf5-complib {}: no counterpart: files are compressed with zlib, which each HDF5 library reads",
+            options.hdf5_complib
         ));
     }
     server.set("outputs.hdf5.cluster", CLUSTER);
 }
 
-fn elasticsearch(options: &CollectorOptions, draft: &mut Draft) {
+fn elasticsearch(options: &Options, matches: &ArgMatches, draft: &mut Draft) {
     let server = &mut draft.server;
     let Some(address) = &options.elastic_host else {
         let others = [
-            ("--elastic-index-prefix", options.elastic_index_prefix.is_some()),
+            ("--elastic-index-prefix", is_given(matches, "elastic_index_prefix")),
             ("--http-credentials", options.http_credentials.is_some()),
             ("--no-check-certificates", options.no_check_certificates),
         ];
@@ -172,16 +144,17 @@ fn elasticsearch(options: &CollectorOptions, draft: &mut Draft) {
     );
     server.set("outputs.elasticsearch.layout", "colmet");
     server.set("outputs.elasticsearch.cluster", CLUSTER);
-    if let Some(prefix) = &options.elastic_index_prefix {
-        server.set("outputs.elasticsearch.index", prefix);
+    if is_given(matches, "elastic_index_prefix") {
+        server.set("outputs.elasticsearch.index", &options.elastic_index_prefix);
     }
     // As in Colmet, the file comes before the URL.
     if let Some(file) = &options.http_credentials {
         server.comment(format!(
-            "--http-credentials {file}: only its owner and group may read it: chmod 640"
+            "--http-credentials {}: only its owner and group may read it: chmod 640",
+            file.display()
         ));
         server.set("outputs.elasticsearch.auth", "basic");
-        let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         server.set("outputs.elasticsearch.auth_file", &path.display().to_string());
     } else if let Some(credentials) = credentials {
         match decoded(credentials) {
@@ -198,6 +171,10 @@ fn elasticsearch(options: &CollectorOptions, draft: &mut Draft) {
     if options.no_check_certificates {
         server.set("outputs.elasticsearch.verify", "false");
     }
+}
+
+fn is_given(matches: &ArgMatches, option: &str) -> bool {
+    matches.value_source(option) == Some(ValueSource::CommandLine)
 }
 
 /// A text of a URL without `%XX`.
