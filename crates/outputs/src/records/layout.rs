@@ -1,5 +1,6 @@
 //! The options of outputs that carry Colmet's records.
 
+use crate::written_file::option;
 use colmet::backends::{Column, EVENTS, PERFHW};
 use config::OutputConfig;
 use model::setting::{Kind, OptionSpec};
@@ -46,7 +47,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of an output with the options of this file; `None`: it names no cluster.
     pub(crate) fn of(config: &OutputConfig) -> Option<Self> {
-        let option = |name| config.options.get(name).map_or("", String::as_str);
+        let option = |name| option(config, name);
         let events = words(option(PERF_COUNTERS.name)).filter_map(event).collect();
         let cluster = ClusterId::new(option(CLUSTER.name)).ok()?;
         Some(Self::new(cluster, option(DOMAIN.name), events))

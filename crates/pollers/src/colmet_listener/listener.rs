@@ -22,7 +22,7 @@ use tokio::sync::watch;
 const SOURCE: &str = "colmet";
 /// A record further ahead is wrong: until its instant has come, the counters of its host would wait, and the host seem alive.
 const AHEAD_MAX_US: i64 = 600 * Timestamp::SECOND;
-/// An older record is wrong: no node keeps messages for longer while nobody receives them.
+/// An older record is wrong: no node keeps messages for longer without a receiver.
 const BEHIND_MAX_US: i64 = 7 * 24 * 3600 * Timestamp::SECOND;
 /// Longest wait for the server to report which hosts have an agent.
 const AGENTS_WAIT_US: i64 = 60 * Timestamp::SECOND;

@@ -11,7 +11,7 @@ use model::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Most labels of a series whose path is found.
+/// A series with more labels is not found by its path.
 const LABELS_MAX: usize = 4;
 /// The key of a sensor of FrUCToSA that is one number: its path ends with the sensor.
 const ONE_NUMBER: &str = "value";

@@ -21,6 +21,9 @@ const NO_LINGER: &str = "the spool keeps what is not sent at the end";
 const DEAD: &str = "it has no effect in Colmet; the agent finds jobs by their cgroups";
 const JOB_ROOTS: &str = "agent: `jobs.oar_roots`; without it, OAR's default places";
 const JOB_REGEX: &str = "agent: `jobs.patterns`, with each directory of jobs";
+const URI: Row = is(&["--zeromq-uri"], SERVER);
+const HWM: Row = nothing(&["--zeromq-hwm"], NO_QUEUE);
+const LINGER: Row = nothing(&["--zeromq-linger"], NO_LINGER);
 const VERSION: Row = nothing(&["--version"], "`jobmeter-agent --version` prints its own");
 
 /// The Python node.
@@ -51,9 +54,9 @@ pub(super) const PYTHON: Table = Table {
         nothing(&["-t", "--tid"], DEAD),
         is(&["--cpuset_rootpath"], JOB_ROOTS),
         is(&["--regex_job_id"], JOB_REGEX),
-        is(&["--zeromq-uri"], SERVER),
-        nothing(&["--zeromq-hwm"], NO_QUEUE),
-        nothing(&["--zeromq-linger"], NO_LINGER),
+        URI,
+        HWM,
+        LINGER,
         nothing(&["LIB_RAPL_PATH"], "jobmeter reads these counters itself"),
         nothing(&["LIB_PERFHW_PATH"], "jobmeter reads these counters itself"),
     ],
@@ -72,9 +75,9 @@ pub(super) const BRANCH: Table = Table {
         nothing(&["--enable-lustre"], IGNORED),
         nothing(&["--enable-perfhw"], "Colmet's Rust node ignores it: `perf` is always on there"),
         nothing(&["--enable-RAPL"], IGNORED),
-        is(&["--zeromq-uri"], SERVER),
-        nothing(&["--zeromq-hwm"], NO_QUEUE),
-        nothing(&["--zeromq-linger"], NO_LINGER),
+        URI,
+        HWM,
+        LINGER,
         is(&["--cgroup-rootpath"], JOB_ROOTS),
         is(&["--regex-job-id"], JOB_REGEX),
     ],
@@ -96,9 +99,9 @@ pub(super) const RUST: Table = Table {
         nothing(&["--enable-lustre"], IGNORED),
         is(&["--enable-perfhw"], "agent: the source `perf`"),
         nothing(&["--enable-RAPL"], IGNORED),
-        is(&["--zeromq-uri"], SERVER),
-        nothing(&["--zeromq-hwm"], NO_QUEUE),
-        nothing(&["--zeromq-linger"], NO_LINGER),
+        URI,
+        HWM,
+        LINGER,
         is(&["--cgroup-root-path"], JOB_ROOTS),
         is(&["--cgroup-path-suffix"], JOB_ROOTS),
         nothing(&["--wait-cgroup-cpuset-path"], "the agent always waits for these directories"),

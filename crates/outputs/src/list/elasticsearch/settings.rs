@@ -1,6 +1,7 @@
 //! The options of the output, and what they mean.
 
 use crate::records::{CLUSTER, DOMAIN, Layout, PERF_COUNTERS};
+use crate::written_file::option;
 use config::{OutputConfig, ServerUrl};
 use model::setting::{Kind, OptionSpec, parse_bytes, parse_duration, words};
 use std::path::PathBuf;
@@ -160,7 +161,7 @@ impl Settings {
     /// # Errors
     /// Options that are missing, or that contradict each other.
     pub(super) fn of(config: &OutputConfig) -> Result<Self, Vec<Wrong>> {
-        let option = |name: &str| config.options.get(name).map_or("", String::as_str);
+        let option = |name: &str| option(config, name);
         let file = |name: &str| Some(option(name)).filter(|it| !it.is_empty()).map(PathBuf::from);
         let mut wrong: Vec<Wrong> = Vec::new();
         let address = ServerUrl::new(option("address"));
